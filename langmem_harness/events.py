@@ -1,0 +1,316 @@
+"""What the package did, as typed events without user text.
+
+Every piece of work a user may want to see (compacted, summarised, stale, offloaded, recalled, degraded, promoted,
+redacted, replayed) is one frozen dataclass here. `emit` sends it to three places: `logging` (logger
+``langmem_harness``), LangGraph's custom stream when called inside a graph run (``stream_mode="custom"``), and a callback
+if one was given. Events carry ids, counts, token numbers and reasons, never the text of a message or memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from langgraph.config import get_stream_writer
+
+logger = logging.getLogger("langmem_harness")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryEvent:
+    """Base of all events.
+
+    Attributes:
+        kind: Stable name of the event, the same in the stream, the log and `to_dict`.
+        thread_id: The conversation it belongs to, if there is one.
+        at: Aware UTC time.
+    """
+
+    kind: ClassVar[str] = "event"
+    level: ClassVar[int] = logging.INFO
+
+    thread_id: str | None = None
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: ``{"type": "langmem_harness", "kind": ..., ...}``."""
+        body = dataclasses.asdict(self)
+        body["at"] = self.at.isoformat()
+        return {"type": "langmem_harness", "kind": self.kind, **body}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryCompacted(MemoryEvent):
+    """A model call saw a shortened history.
+
+    Attributes:
+        thread_messages: Messages in the thread.
+        sent_messages: Messages in the request, marker included.
+        thread_tokens: Estimated tokens of the whole history.
+        sent_tokens: Estimated tokens of the request's messages.
+        omitted_messages: Messages the marker stands for.
+        cut_moved: Whether this call moved the cut (the prompt prefix changed).
+        summary_id: Record whose text the marker carries, or None for a bare marker.
+        reclaimed: Tokens reclaimed by each stage of the final fit, by stage name.
+    """
+
+    kind: ClassVar[str] = "history_compacted"
+
+    thread_messages: int
+    sent_messages: int
+    thread_tokens: int
+    sent_tokens: int
+    omitted_messages: int
+    cut_moved: bool
+    summary_id: str | None = None
+    reclaimed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryRepaired(MemoryEvent):
+    """A broken history was repaired in the request copy; the thread was not touched.
+
+    Attributes:
+        repairs: Number of repairs by kind (``"missing_result"``, ``"orphan_result"``, ``"duplicate_id"``, ...).
+    """
+
+    kind: ClassVar[str] = "history_repaired"
+    level: ClassVar[int] = logging.WARNING
+
+    repairs: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextOverflowed(MemoryEvent):
+    """The provider refused a request as too long; it is compacted once more and tried once again."""
+
+    kind: ClassVar[str] = "context_overflowed"
+    level: ClassVar[int] = logging.WARNING
+
+    sent_tokens: int
+    limit_tokens: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryWritten(MemoryEvent):
+    """A summary record was made.
+
+    Attributes:
+        usage: Input, output and cached tokens of the summarizer, as far as it reported them.
+        cost: In the currency of the given prices, or None when no price is known.
+        thread_usage: Rolling totals of this thread, same keys as `usage`.
+        thread_cost: Rolling cost of this thread.
+    """
+
+    kind: ClassVar[str] = "summary_written"
+
+    summary_id: str
+    purpose: str
+    source_messages: int
+    token_count_before: int
+    token_count_after: int
+    coverage: float
+    model: str
+    usage: Mapping[str, int] = field(default_factory=dict)
+    cost: float | None = None
+    thread_usage: Mapping[str, int] = field(default_factory=dict)
+    thread_cost: float | None = None
+    ahead: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryFailed(MemoryEvent):
+    """The summarizer gave no valid text; no record was made."""
+
+    kind: ClassVar[str] = "summary_failed"
+    level: ClassVar[int] = logging.WARNING
+
+    reason: str
+    action: str
+    attempts: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryStale(MemoryEvent):
+    """A summary record may not stand in for its messages any more."""
+
+    kind: ClassVar[str] = "summary_stale"
+    level: ClassVar[int] = logging.WARNING
+
+    summary_id: str
+    reasons: tuple[str, ...]
+    action: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolOutputOffloaded(MemoryEvent):
+    """A large tool result was stored and replaced by an extract and a handle."""
+
+    kind: ClassVar[str] = "tool_output_offloaded"
+
+    handle: str
+    tool: str
+    tool_call_id: str
+    characters: int
+    token_count_before: int
+    token_count_after: int
+    summary_id: str | None = None
+    deduplicated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolOutputKept(MemoryEvent):
+    """A large tool result could not be stored, so the original stayed in the message."""
+
+    kind: ClassVar[str] = "tool_output_kept"
+    level: ClassVar[int] = logging.WARNING
+
+    tool: str
+    tool_call_id: str
+    token_count: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContentScreened(MemoryEvent):
+    """Instructions inside untrusted text were neutralised before a model saw them."""
+
+    kind: ClassVar[str] = "content_screened"
+    level: ClassVar[int] = logging.WARNING
+
+    source: str
+    findings: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretsRedacted(MemoryEvent):
+    """Secrets or personal data were taken out before text was stored, embedded, summarised or recalled."""
+
+    kind: ClassVar[str] = "secrets_redacted"
+
+    surface: str
+    findings: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalDegraded(MemoryEvent):
+    """A search was answered without one of its legs, or a write is waiting for its vectors.
+
+    Attributes:
+        operation: ``"search"``, ``"write"`` or ``"open"``.
+        leg: The leg that is missing.
+        reason: What happened, without user text.
+        pending: Items waiting to be embedded, when known.
+    """
+
+    kind: ClassVar[str] = "retrieval_degraded"
+    level: ClassVar[int] = logging.WARNING
+
+    operation: str
+    leg: str
+    reason: str
+    pending: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRecalled(MemoryEvent):
+    """Memories were put in front of the model."""
+
+    kind: ClassVar[str] = "memory_recalled"
+
+    keys: tuple[str, ...]
+    retrieval: str
+    degraded: str | None = None
+    token_count: int = 0
+    surface: str = "inject"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryWritten(MemoryEvent):
+    """A memory was saved, merged, superseded or forgotten."""
+
+    kind: ClassVar[str] = "memory_written"
+
+    key: str
+    action: str
+    source_kind: str
+    supersedes: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRefused(MemoryEvent):
+    """A rule refused to keep something."""
+
+    kind: ClassVar[str] = "memory_refused"
+
+    reason: str
+    source_kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPromoted(MemoryEvent):
+    """Facts of a thread were considered for long-term memory.
+
+    Attributes:
+        kept: Keys written.
+        dropped: Number of proposals dropped, by reason.
+    """
+
+    kind: ClassVar[str] = "memory_promoted"
+
+    kept: tuple[str, ...]
+    dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnReplayed(MemoryEvent):
+    """A retried turn was answered from the log, or resumed with logged tool results.
+
+    Attributes:
+        action: ``"answered"``, ``"tool_reused"`` or ``"outcome_unknown"``.
+    """
+
+    kind: ClassVar[str] = "turn_replayed"
+
+    turn_id: str
+    action: str
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataErased(MemoryEvent):
+    """Something was erased; the receipt has the counts."""
+
+    kind: ClassVar[str] = "data_erased"
+
+    receipt_id: str
+    counts: Mapping[str, int]
+
+
+EventCallback = Callable[[MemoryEvent], None]
+"""Gets every event of the object it was given to. Errors it raises are not swallowed."""
+
+
+def emit(event: MemoryEvent, on_event: EventCallback | None = None) -> None:
+    """Send an event to the log, to the custom stream of the running graph (if any), and to the callback.
+
+    Args:
+        event: What happened.
+        on_event: Called last, in the thread of the caller.
+    """
+    logger.log(event.level, "%s", event.kind, extra={"langmem_harness_event": event})
+    try:
+        writer = get_stream_writer()
+    except (
+        RuntimeError,
+        KeyError,
+    ):  # outside a runnable, or in one that is not a graph: there is no stream to write to
+        pass
+    else:
+        writer(event.to_dict())
+    if on_event is not None:
+        on_event(event)

@@ -1,0 +1,62 @@
+"""Where this package keeps things inside a LangGraph store: every namespace it uses, in one place.
+
+Labels of a LangGraph namespace may not be empty, contain ``"."`` or be ``"langgraph"`` at the root, but user and thread
+ids may be anything: `encode_label` makes a label of any text, one to one.
+
+    ("memories", tenant, user, agent)          long-term memories; agent is "-" when it is not set
+    ("episodes", tenant, user, agent)          completed turns of earlier threads
+    ("knowledge", tenant, name)                shared documents
+    ("threads", thread, "summaries")           summary records of a thread
+    ("threads", thread, "tool_outputs")        raw tool results of a thread
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from langmem_harness.errors import IdentityError
+
+MEMORIES = "memories"
+EPISODES = "episodes"
+KNOWLEDGE = "knowledge"
+THREADS = "threads"
+NO_AGENT = "-"
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_@:+-]|^-$")
+
+
+def encode_label(text: str) -> str:
+    """A namespace label for any non-blank text, reversible with `decode_label`; different texts give different labels.
+
+    Raises:
+        IdentityError: The text is empty or only white space.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise IdentityError(f"an id must be a text that is not blank, not {text!r}")
+    encoded = _UNSAFE.sub(lambda match: _percent(match.group()), text)
+    return encoded if encoded.lower() != "langgraph" else _percent(encoded[0]) + encoded[1:]
+
+
+def decode_label(label: str) -> str:
+    """The text a label was made from."""
+    return unquote(label, errors="surrogatepass")
+
+
+def _percent(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
+
+
+def thread_namespace(thread_id: str, *path: str) -> tuple[str, ...]:
+    """Namespace of everything kept for one thread; `path` goes below it."""
+    return (THREADS, encode_label(thread_id), *path)
+
+
+def summaries_namespace(thread_id: str) -> tuple[str, ...]:
+    """Namespace of the summary records of one thread."""
+    return thread_namespace(thread_id, "summaries")
+
+
+def tool_outputs_namespace(thread_id: str) -> tuple[str, ...]:
+    """Namespace of the raw tool results of one thread."""
+    return thread_namespace(thread_id, "tool_outputs")

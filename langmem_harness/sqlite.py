@@ -1,0 +1,335 @@
+"""One SQLite file, opened the way everything in this package needs it.
+
+`Database` is the only place that opens SQLite: WAL journal, a busy timeout, foreign keys on, owner-only files,
+transactions that begin immediately and roll back on any `BaseException`, one writer connection and one reader
+connection per thread, connections that are never carried over a fork, numbered migrations per component, and one
+border where `sqlite3` errors become ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from langmem_harness.errors import (
+    ConfigurationError,
+    CorruptionError,
+    SchemaVersionError,
+    StorageBusyError,
+    StorageClosedError,
+    StorageError,
+    StorageUnavailableError,
+)
+
+Migration = str | Callable[[sqlite3.Connection], None]
+"""SQL statements separated by ``;``, or a function; runs inside the migration transaction."""
+
+MEMORY_LOCATION = ":memory:"
+
+_VERSIONS_TABLE = """
+CREATE TABLE IF NOT EXISTS langmem_harness_schema (
+    component TEXT PRIMARY KEY,
+    version INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+
+
+def translate_sqlite_error(error: sqlite3.Error, location: str) -> StorageError:
+    """The error of our tree that says what this `sqlite3` error means.
+
+    Args:
+        error: What `sqlite3` raised.
+        location: File name for the message.
+    """
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = code & 0xFF if code is not None else None
+    detail = str(error)
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StorageBusyError(f"{location} is locked by another writer for longer than the busy timeout; try again")
+    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL):
+        return StorageUnavailableError(f"{location} cannot be opened or written: {detail}")
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return CorruptionError(f"{location} is damaged or not a SQLite database: {detail}; restore it from a backup")
+    if primary == sqlite3.SQLITE_IOERR:
+        return StorageUnavailableError(f"{location}: the disk reported an error: {detail}")
+    if "closed database" in detail:
+        return StorageClosedError(f"{location} was closed while in use")
+    return StorageError(f"{location}: {detail}")
+
+
+class Database:
+    """A SQLite file (or a private in-memory database) with one writer and many readers.
+
+    Safe to share between threads and event loops. After a fork the child opens its own connections. In a transaction
+    nothing slow may happen: models and embedders are called before it.
+
+    Args:
+        location: Path of the file; its folder must exist. ``":memory:"`` gives a private database that lives as long
+            as this object.
+        busy_timeout_seconds: How long a write waits for another writer before `StorageBusyError`; 0 or more.
+        synchronous: ``"normal"`` survives a killed process but may lose the last commits when the machine loses
+            power; ``"full"`` survives that too, at the price of a disk flush per transaction.
+
+    Raises:
+        ConfigurationError: `busy_timeout_seconds` is negative.
+        StorageUnavailableError: The file cannot be created or opened.
+        CorruptionError: The file is not a SQLite database.
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        *,
+        busy_timeout_seconds: float = 10.0,
+        synchronous: Literal["normal", "full"] = "normal",
+    ) -> None:
+        if busy_timeout_seconds < 0:
+            raise ConfigurationError(f"busy_timeout_seconds must be 0 or more, not {busy_timeout_seconds!r}")
+        self.location = os.fspath(location)
+        self.in_memory = self.location == MEMORY_LOCATION
+        self._busy_timeout_seconds = busy_timeout_seconds
+        self._synchronous = synchronous
+        self._write_lock = threading.RLock()
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = threading.Lock()
+        self._closed = False
+        self._pid = os.getpid()
+        if not self.in_memory:
+            _create_private_file(Path(self.location))
+        self._writer = self._connect()
+
+    # -- connections --------------------------------------------------------------------------------------------
+
+    def _connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                self.location,
+                timeout=self._busy_timeout_seconds,
+                isolation_level=None,  # we say BEGIN and COMMIT ourselves
+                check_same_thread=False,
+            )
+        except sqlite3.Error as error:
+            raise translate_sqlite_error(error, self.location) from error
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous.upper()}")
+            if read_only:
+                connection.execute("PRAGMA query_only = ON")
+            elif not self.in_memory:
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                except sqlite3.OperationalError:
+                    # a read-only file keeps its journal mode and can still be read; anything else shows below
+                    connection.execute("PRAGMA schema_version")
+        except sqlite3.Error as error:
+            connection.close()
+            raise translate_sqlite_error(error, self.location) from error
+        return connection
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StorageClosedError(f"{self.location} is closed")
+        if self._pid != os.getpid():
+            self._reopen_after_fork()
+
+    def _reopen_after_fork(self) -> None:
+        if self.in_memory:
+            raise StorageUnavailableError("an in-memory database cannot be used after a fork; use a file")
+        # The parent's connections must not even be closed here: that would drop the parent's file locks.
+        self._abandoned = (self._writer, self._readers, self._local)
+        self._readers = []
+        self._local = threading.local()
+        self._readers_lock = threading.Lock()
+        self._write_lock = threading.RLock()
+        self._pid = os.getpid()
+        self._writer = self._connect()
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._connect(read_only=True)
+            self._local.connection = connection
+            self._local.owner = _CloseWithThread(self, connection)
+            with self._readers_lock:
+                self._readers.append(connection)
+        return connection
+
+    def _forget_reader(self, connection: sqlite3.Connection) -> None:
+        with self._readers_lock, contextlib.suppress(ValueError):
+            self._readers.remove(connection)
+        connection.close()
+
+    # -- use ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction: begins immediately, commits on success, rolls back on any `BaseException`.
+
+        Re-entrant in one thread: an inner ``write`` joins the outer transaction.
+
+        Raises:
+            StorageBusyError: Another writer held the lock longer than the busy timeout.
+            StorageUnavailableError: The disk is full or read-only. Nothing of the transaction was kept.
+        """
+        self._check_usable()
+        with self._write_lock:
+            if self._closed:
+                raise StorageClosedError(f"{self.location} is closed")
+            connection = self._writer
+            if connection.in_transaction:
+                yield connection
+                return
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise translate_sqlite_error(error, self.location) from error
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A read transaction: all statements inside see one state of the database.
+
+        Inside this thread's own ``write`` it sees that transaction's changes.
+        """
+        self._check_usable()
+        if self.in_memory or self._writes_in_this_thread():
+            with self._write_lock:
+                if self._closed:
+                    raise StorageClosedError(f"{self.location} is closed")
+                try:
+                    yield self._writer
+                except sqlite3.Error as error:
+                    raise translate_sqlite_error(error, self.location) from error
+            return
+        connection = self._reader()
+        if connection.in_transaction:
+            yield connection
+            return
+        try:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translate_sqlite_error(error, self.location) from error
+
+    def _writes_in_this_thread(self) -> bool:
+        if not self._write_lock.acquire(blocking=False):
+            return False
+        try:
+            return self._writer.in_transaction
+        finally:
+            self._write_lock.release()
+
+    def data_version(self) -> int:
+        """A number that changes when *another* connection commits to the file (cheap: no page is read)."""
+        with self.read() as connection:
+            return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def migrate(self, component: str, migrations: Sequence[Migration]) -> None:
+        """Bring the tables of one component to the newest version, in one transaction.
+
+        Args:
+            component: Name of the part, for example ``"store"``.
+            migrations: All of them, oldest first; the version is how many have run. Never change one that was
+                released.
+
+        Raises:
+            SchemaVersionError: The file is newer than `migrations`. Nothing was changed.
+        """
+        found = self._schema_version(component)
+        if found == len(migrations):
+            return
+        if found > len(migrations):
+            raise SchemaVersionError(component, found=found, supported=len(migrations))
+        with self.write() as connection:
+            connection.execute(_VERSIONS_TABLE)
+            found = self._schema_version(component)  # another process may have been faster
+            for migration in migrations[found:]:
+                if callable(migration):
+                    migration(connection)
+                else:
+                    for statement in _split_statements(migration):
+                        connection.execute(statement)
+            connection.execute(
+                "INSERT INTO langmem_harness_schema (component, version) VALUES (?, ?) "
+                "ON CONFLICT (component) DO UPDATE SET version = excluded.version",
+                (component, len(migrations)),
+            )
+
+    def _schema_version(self, component: str) -> int:
+        with self.read() as connection:
+            known = connection.execute(
+                "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'langmem_harness_schema'"
+            ).fetchone()
+            if known is None:
+                return 0
+            row = connection.execute(
+                "SELECT version FROM langmem_harness_schema WHERE component = ?", (component,)
+            ).fetchone()
+            return int(row[0]) if row else 0
+
+    def close(self) -> None:
+        """Close every connection. Safe to call twice; a running transaction of another thread finishes first."""
+        if self._closed or self._pid != os.getpid():
+            self._closed = True
+            return
+        with self._write_lock:
+            self._closed = True
+            with self._readers_lock:
+                readers, self._readers = self._readers, []
+            for connection in readers:
+                connection.close()
+            self._writer.close()
+
+
+class _CloseWithThread:
+    """Closes a thread's reader when the thread ends and its `threading.local` values are dropped."""
+
+    def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
+        self._database = database
+        self._connection = connection
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():
+            self._database._forget_reader(self._connection)
+
+
+def _create_private_file(path: Path) -> None:
+    """Create the file with owner-only permissions before SQLite would create it with the process's default ones."""
+    if path.is_dir():
+        raise StorageUnavailableError(f"{str(path)!r} is a folder, a file was expected")
+    if path.exists():
+        return
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StorageUnavailableError(f"{str(path)!r} cannot be created: {error.strerror}") from error
+
+
+def _split_statements(script: str) -> Iterator[str]:
+    """The single statements of a script (`executescript` would commit the surrounding transaction)."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            if statement.strip():
+                yield statement
+            statement = ""
+    if statement.strip():
+        yield statement
