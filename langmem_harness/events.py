@@ -2,8 +2,8 @@
 
 Every piece of work a user may want to see (compacted, summarised, stale, offloaded, recalled, degraded, promoted,
 redacted, replayed) is one frozen dataclass here. `emit` sends it to three places: `logging` (logger
-``langmem_harness``), LangGraph's custom stream when called inside a graph run (``stream_mode="custom"``), and a callback
-if one was given. Events carry ids, counts, token numbers and reasons, never the text of a message or memory.
+``langmem_harness``), LangGraph's custom stream when called inside a graph run (``stream_mode="custom"``), and a
+callback if one was given. Events carry ids, counts, token numbers and reasons, never the text of a message or memory.
 """
 
 from __future__ import annotations
