@@ -325,11 +325,11 @@ def _create_private_file(path: Path) -> None:
 def _split_statements(script: str) -> Iterator[str]:
     """The single statements of a script (`executescript` would commit the surrounding transaction)."""
     statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
+    for piece in script.split(";"):
+        statement += piece + ";"
         if sqlite3.complete_statement(statement):
-            if statement.strip():
+            if statement.strip(" \t\r\n;"):
                 yield statement
             statement = ""
-    if statement.strip():
+    if statement.strip(" \t\r\n;"):  # no closing ";", which SQLite does not ask for
         yield statement

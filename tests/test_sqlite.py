@@ -1,0 +1,267 @@
+"""The one place that opens SQLite: transactions, faults, forks, versions."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from langmem_harness.errors import (
+    ConfigurationError,
+    CorruptionError,
+    SchemaVersionError,
+    StorageBusyError,
+    StorageClosedError,
+    StorageUnavailableError,
+)
+from langmem_harness.sqlite import Database
+
+MIGRATIONS = ["CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT NOT NULL)"]
+
+
+@pytest.fixture(params=["file", "memory"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    location = tmp_path / "d.sqlite" if request.param == "file" else ":memory:"
+    database = Database(location)
+    database.migrate("notes", MIGRATIONS)
+    yield database
+    database.close()
+
+
+def texts(database: Database) -> list[str]:
+    with database.read() as connection:
+        return [row[0] for row in connection.execute("SELECT text FROM note ORDER BY id")]
+
+
+def add(database: Database, text: str) -> None:
+    with database.write() as connection:
+        connection.execute("INSERT INTO note (text) VALUES (?)", (text,))
+
+
+def test_a_transaction_is_all_or_nothing(database: Database) -> None:
+    add(database, "kept")
+    with pytest.raises(KeyboardInterrupt), database.write() as connection:
+        connection.execute("INSERT INTO note (text) VALUES ('lost')")
+        raise KeyboardInterrupt  # any BaseException rolls back, not only Exception
+    assert texts(database) == ["kept"]
+    add(database, "next")  # and the connection is usable again
+    assert texts(database) == ["kept", "next"]
+
+
+def test_an_inner_write_joins_the_outer_one_and_reads_see_it(database: Database) -> None:
+    with pytest.raises(ValueError, match="outer"), database.write():
+        add(database, "inner")
+        assert texts(database) == ["inner"]
+        raise ValueError("outer")
+    assert texts(database) == []
+
+
+def test_a_read_sees_one_state(tmp_path: Path) -> None:
+    database = Database(tmp_path / "d.sqlite")
+    database.migrate("notes", MIGRATIONS)
+    add(database, "one")
+    with database.read() as connection:
+        assert connection.execute("SELECT count(*) FROM note").fetchone() == (1,)
+        writer = threading.Thread(target=add, args=(database, "two"))
+        writer.start()
+        writer.join()
+        assert connection.execute("SELECT count(*) FROM note").fetchone() == (1,)
+    assert texts(database) == ["one", "two"]
+    database.close()
+
+
+def test_readers_cannot_write(tmp_path: Path) -> None:
+    database = Database(tmp_path / "d.sqlite")
+    database.migrate("notes", MIGRATIONS)
+    with pytest.raises(StorageUnavailableError), database.read() as connection:
+        connection.execute("INSERT INTO note (text) VALUES ('x')")
+    database.close()
+
+
+def test_migrations_run_once_and_a_newer_file_is_refused_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "d.sqlite"
+    more = [*MIGRATIONS, "CREATE TABLE extra (id INTEGER); INSERT INTO extra VALUES (1);"]
+    with_more = Database(path)
+    with_more.migrate("notes", MIGRATIONS)
+    with_more.migrate("notes", more)
+    with_more.migrate("notes", more)
+    with with_more.read() as connection:
+        assert connection.execute("SELECT count(*) FROM extra").fetchone() == (1,)
+    with_more.close()
+
+    older = Database(path)
+    with pytest.raises(SchemaVersionError) as caught:
+        older.migrate("notes", MIGRATIONS)
+    assert (caught.value.component, caught.value.found, caught.value.supported) == ("notes", 2, 1)
+    older.close()
+
+
+def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
+    database = Database(tmp_path / "d.sqlite")
+    database.migrate("notes", MIGRATIONS)
+
+    def breaks(connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE half (id INTEGER)")
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError):
+        database.migrate("notes", [*MIGRATIONS, breaks])
+    with database.read() as connection:
+        assert connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'half'").fetchone() is None
+    database.migrate("notes", MIGRATIONS)
+    database.close()
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "d.sqlite"
+    database = Database(path)
+    database.migrate("notes", MIGRATIONS)
+    for file in tmp_path.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
+    database.close()
+
+
+def test_places_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailableError, match="folder"):
+        Database(tmp_path)
+    with pytest.raises(StorageUnavailableError, match="cannot be created"):
+        Database(tmp_path / "missing" / "d.sqlite")
+    other = tmp_path / "other.sqlite"
+    other.write_bytes(b"this is not a database, but long enough to look like one" * 100)
+    with pytest.raises(CorruptionError):
+        Database(other)
+    with pytest.raises(ConfigurationError, match="-1"):
+        Database(":memory:", busy_timeout_seconds=-1)
+
+
+def test_another_writer_gives_a_clear_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "d.sqlite"
+    first, second = Database(path), Database(path, busy_timeout_seconds=0.05)
+    first.migrate("notes", MIGRATIONS)
+    with first.write() as connection:
+        connection.execute("INSERT INTO note (text) VALUES ('first')")
+        with pytest.raises(StorageBusyError):
+            add(second, "second")
+        assert texts(second) == []  # readers never wait for a writer
+    add(second, "second")
+    assert texts(first) == ["first", "second"]
+    first.close()
+    second.close()
+
+
+def test_a_full_disk_keeps_what_was_committed(database: Database) -> None:
+    add(database, "kept")
+    with database.write() as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    with database._write_lock:
+        database._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StorageUnavailableError, match="full"):
+        add(database, "x" * 1_000_000)
+    assert texts(database) == ["kept"]
+
+
+def test_closed_is_closed(database: Database) -> None:
+    database.close()
+    database.close()
+    with pytest.raises(StorageClosedError), database.write():
+        pass
+    with pytest.raises(StorageClosedError), database.read():
+        pass
+
+
+def test_readers_of_ended_threads_are_closed(tmp_path: Path) -> None:
+    database = Database(tmp_path / "d.sqlite")
+    database.migrate("notes", MIGRATIONS)
+    for _ in range(20):
+        thread = threading.Thread(target=texts, args=(database,))
+        thread.start()
+        thread.join()
+    gc.collect()
+    assert len(database._readers) <= 2
+    database.close()
+
+
+def test_many_threads_write_and_read(tmp_path: Path) -> None:
+    database = Database(tmp_path / "d.sqlite")
+    database.migrate("notes", MIGRATIONS)
+    failures: list[BaseException] = []
+
+    def work(name: int) -> None:
+        try:
+            for index in range(25):
+                add(database, f"{name}:{index}")
+                assert f"{name}:{index}" in texts(database)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(texts(database)) == 150
+    database.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_opens_its_own_connections(tmp_path: Path) -> None:
+    database = Database(tmp_path / "d.sqlite")
+    database.migrate("notes", MIGRATIONS)
+    add(database, "parent")
+    assert texts(database) == ["parent"]
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            add(database, "child")
+            status = 0 if texts(database) == ["parent", "child"] else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    add(database, "parent again")
+    assert texts(database) == ["parent", "child", "parent again"]
+    database.close()
+
+
+def test_a_killed_writer_loses_nothing_committed_and_leaves_no_half(tmp_path: Path) -> None:
+    path = tmp_path / "d.sqlite"
+    script = """
+import sys
+from langmem_harness.sqlite import Database
+database = Database(sys.argv[1])
+database.migrate("notes", ["CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT NOT NULL)"])
+index = 0
+while True:
+    with database.write() as connection:
+        connection.execute("INSERT INTO note (text) VALUES (?)", (f"{index}a",))
+        connection.execute("INSERT INTO note (text) VALUES (?)", (f"{index}b",))
+    print(index, flush=True)
+    index += 1
+"""
+    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    last = -1
+    deadline = time.monotonic() + 20
+    while last < 30 and time.monotonic() < deadline:
+        last = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    database = Database(path)
+    found = texts(database)
+    database.close()
+    assert len(found) % 2 == 0
+    assert len(found) // 2 >= last + 1
