@@ -8,6 +8,8 @@ ids may be anything: `encode_label` makes a label of any text, one to one.
     ("knowledge", tenant, name)                shared documents
     ("threads", thread, "summaries")           summary records of a thread
     ("threads", thread, "tool_outputs")        raw tool results of a thread
+    ("threads", thread, "memories")            which memories and episodes cite this thread
+    ("memory_versions", tenant, user, agent)   superseded versions of memories; never indexed
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from urllib.parse import unquote
 from langmem_harness.errors import IdentityError
 
 MEMORIES = "memories"
+MEMORY_VERSIONS = "memory_versions"
 EPISODES = "episodes"
 KNOWLEDGE = "knowledge"
 THREADS = "threads"
@@ -60,3 +63,13 @@ def summaries_namespace(thread_id: str) -> tuple[str, ...]:
 def tool_outputs_namespace(thread_id: str) -> tuple[str, ...]:
     """Namespace of the raw tool results of one thread."""
     return thread_namespace(thread_id, "tool_outputs")
+
+
+def memory_links_namespace(thread_id: str) -> tuple[str, ...]:
+    """Namespace of the links from one thread to the memories and episodes that cite it."""
+    return thread_namespace(thread_id, "memories")
+
+
+def scope_namespace(root: str, tenant: str, user: str, agent: str | None) -> tuple[str, ...]:
+    """Namespace below `root` for one tenant, user and agent (None: not tied to an agent)."""
+    return (root, encode_label(tenant), encode_label(user), NO_AGENT if agent is None else encode_label(agent))
