@@ -17,6 +17,7 @@ LEVELS = {
     "testing": 0,
     "window": 1,
     "extracts": 1,
+    "redaction": 1,
     "screening": 1,
     "embeddings": 2,
     "summaries": 2,
