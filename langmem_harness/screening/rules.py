@@ -1,0 +1,487 @@
+"""What counts as an instruction inside data: one table of rules, each with its anchors and its pattern.
+
+Pure. A rule is looked for at its *anchors* only (plain substrings, found at the speed of C), and its pattern is tried
+there on a bounded window. Quantifiers are bounded and their alternatives start differently, so the cost stays linear
+in the text whatever it holds. Patterns run on folded text (see `folding`): lower case, Latin letters, nothing hidden.
+
+Between two words up to four separators are allowed and none is needed, so ``ignore--previous__instructions`` and
+``ignorepreviousinstructions`` read like the plain words. The caret is no separator: it is what neutralised text is
+joined with, so neutralised text is never found again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from langmem_harness.screening.folding import fold
+
+WINDOW = 400
+"""Characters a pattern may look at from its anchor on, and a sentence may go on after a match."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One kind of embedded instruction.
+
+    Attributes:
+        name: Stable name, used in marks, findings and events.
+        anchors: Folded substrings; the pattern is tried where one begins.
+        pattern: Compiled pattern that begins at the anchor.
+        extent: What is neutralised: from the match to the end of its ``"line"`` (what follows an override is its
+            payload) or ``"sentence"``, at most `WINDOW` more characters, or only the ``"match"``.
+        views: Whether the rule is also tried on disguised text (leet, rot13, reversed).
+    """
+
+    name: str
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str]
+    extent: Literal["line", "sentence", "match"] = "sentence"
+    views: bool = False
+
+
+_GAP = r"(?:[^\w^]|_){0,4}"
+_SEPARATOR = r"(?:[^\w^]|_){1,4}"
+_WORD = r"[^\W_]{1,20}"
+
+
+def words(source: str) -> re.Pattern[str]:
+    """A pattern in which a blank stands for an optional gap, and ``~n`` for up to n words of any kind."""
+    source = source.replace(" ", _GAP)
+    return re.compile(re.sub(r"~(\d+)", lambda m: f"(?:{_WORD}{_SEPARATOR}){{0,{m.group(1)}}}", source))
+
+
+_IGNORE = (
+    r"(?:ignor(?:e|es|ed|ing)|disregard(?:s|ed|ing)?|forget(?:s|ting)?|overrid(?:e|es|ing)|bypass(?:es|ing)?"
+    r"|neglect(?:ing)?|discard(?:ing)?|(?:do not|don.?t|stop|never) (?:follow|obey|listen to)(?:ing)?)"
+)
+_WHICH = (
+    r"(?:previous|prior|above|earlier|preceding|foregoing|former|past|system|original|initial|existing|current"
+    r"|safety|developer)"
+)
+_ANY = r"(?:all|any|every|each|of|the|these|those|this|your|my|our|that|other|and|or|to|about)"
+_ORDERS = (
+    r"(?:instruction|prompt|directive|guideline|direction|order|programming|training|constraint|restriction"
+    r"|safeguard|guardrail)s?"
+)
+_TALK = r"(?:rule|message|context|conversation|command|polic(?:y|ie)|content|request|task|statement|text)s?"
+_ADDRESSEE = r"(?:ai|a\.i\.|llm|language model|assistant|agent|chatbot|chat bot|gpt|claude|gemini|copilot)"
+_SENSITIVE = (
+    r"(?:data|secret|password|credential|api key|token|conversation|message|chat|history|e.?mail|inbox|file|content"
+    r"|memor(?:y|ie)|prompt|context|environment|env var|private|personal|payment|card|bank|customer|user|account"
+    r"|document|key|everything|information|note)s?"
+)
+_SEND = (
+    r"(?:send|sending|forward|forwarding|post|posting|upload|uploading|e-?mail|e-?mailing|leak|exfiltrate|transmit"
+    r"|submit|deliver|copy|bcc|cc|publish|report)"
+)
+_DESTINATION = r"(?:\w{4,5}://|www\.|\w@\w|\d\.\d{1,3}\.\d{1,3}\.\d)"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="instruction_override",
+        anchors=("ignor", "disregard", "forget", "overrid", "bypass", "neglect", "discard", "do", "stop", "never"),
+        pattern=words(
+            rf"{_IGNORE} (?:"
+            rf"(?:{_ANY} ){{0,4}}(?:{_WHICH} (?:{_ANY} ){{0,2}}){{1,3}}(?:{_ORDERS}|{_TALK})"
+            rf"|(?:{_ANY} ){{1,5}}{_ORDERS}"
+            rf"|(?:every ?thing|any ?thing|all|what ?ever|what) ~4(?:above|before|previously|so far|earlier|told"
+            rf"|said|know|knew|learned|learnt"
+            rf"|until now|prior)"
+            rf"|(?:the |this |any |all )?(?:user|human|customer).{{0,2}}s? (?:request|question|message|query"
+            rf"|instruction|task|goal)s?"
+            rf"|(?:all )?(?:of )?(?:the )?(?:above|previous|foregoing)(?= (?:and|instead|[.!,]))"
+            rf")\b"
+        ),
+        extent="line",
+        views=True,
+    ),
+    Rule(
+        name="instruction_override",
+        anchors=("new ", "your ", "updated ", "real ", "revised ", "system ", "important", "urgent", "attention"),
+        pattern=words(
+            r"(?:(?:new|updated|revised|real) (?:system )?instructions?(?= [:\-]| for you| follow)"
+            r"|your (?:new|real|true|actual|only|updated) (?:task|instructions?|role|goal|objective|job|mission"
+            r"|purpose|priority) (?:is|are|will)"
+            r"|your (?:system )?(?:instructions?|guidelines|task|objective|goal|prompt|role) (?:have|has|are|is"
+            r"|was|were) (?:now )?(?:been )?"
+            r"(?:changed|updated|replaced|superseded|revoked|reset)"
+            rf"|system (?:override|prompt override|instructions? override|update:)"
+            rf"|(?:important|urgent|attention|critical)(?: (?:message|notice|note|instructions?))? (?:to|for)?"
+            rf" (?:the|all|any|every)? (?:{_ADDRESSEE})s?\b(?= [:,!.\-]| (?:you|must|read|reading|processing"
+            rf"|please)))"
+        ),
+        extent="line",
+    ),
+    Rule(
+        name="instruction_override",
+        anchors=(
+            "previous ",
+            "prior ",
+            "earlier ",
+            "original ",
+            "supersed",
+            "replac",
+            "stop what",
+            "end of ",
+            "instead of",
+        ),
+        pattern=words(
+            rf"(?:(?:previous|prior|earlier|original) ~1{_ORDERS} (?:are|is|have been|has been|were|no longer) ~2"
+            r"(?:void|cancel|supersed|replac|obsolete|invalid|overrid|suspend|revok|apply|expired)\w{0,6}"
+            rf"|(?:supersed|replac)(?:e|es|ing) (?:all|any|your|the)? (?:{_WHICH}) ~1{_ORDERS}"
+            r"|stop what you (?:are|re) doing"
+            r"|end of (?:the )?(?:document|data|input|context|tool (?:output|result)|user (?:message|input|query))"
+            r"(?= (?:new|now|system|begin|start|instruction|you|assistant))"
+            rf"|instead of (?:following )?(?:the|your) (?:user|{_WHICH}) {_ORDERS})\b"
+        ),
+        extent="line",
+    ),
+    Rule(
+        name="persona_change",
+        anchors=("you ", "act ", "pretend", "developer", "jailbreak", "enter", "enable", "respond "),
+        pattern=words(
+            r"(?:you (?:are|will be|must be|shall be) (?:now|from now on|no longer)"
+            r" (?:a|an|the|in|called|named|dan|bound|free|unrestricted|root|able|acting|under|going|operating|my"
+            r"|to)\b"
+            r"|(?:act|respond|behave) (?:as|like) (?:a|an)?"
+            r" (?:unrestricted|unfiltered|uncensored|dan\b|jailbroken|evil|amoral|different ai)"
+            r"|pretend (?:to be|that you are|you are|you.re) (?:a|an)? (?:unrestricted|unfiltered|uncensored"
+            r"|dan\b|evil"
+            r"|admin|root|different|the (?:system|developer))"
+            r"|(?:enter|enable)?(?:developer|debug|god|admin|dan|jailbreak) mode (?:enabled|activated|is on|now)"
+            r"|(?:enter|enable) (?:developer|god|dan|jailbreak|unrestricted) mode)"
+        ),
+        extent="line",
+    ),
+    Rule(
+        name="addressed_to_model",
+        anchors=(
+            "dear ",
+            "hey ",
+            "hello ",
+            "hi ",
+            "note ",
+            "if you",
+            "to the ",
+            "to any",
+            "to all",
+            "when ",
+            "any ",
+            "authori",
+            "the user ",
+            "user has",
+            "attention ",
+        ),
+        pattern=words(
+            rf"(?:(?:dear|hey|hello|hi) (?:{_ADDRESSEE})\b(?= [,:!])"
+            rf"|note (?:to|for) (?:the|all|any)? (?:{_ADDRESSEE})s?\b"
+            rf"|if you (?:are|re) (?:a|an|the) (?:{_ADDRESSEE})\b"
+            rf"|to (?:the|any|all) (?:{_ADDRESSEE})s? (?:reading|processing|summari[sz]ing|handling|seeing|who)"
+            rf"|(?:when|any) ~1(?:{_ADDRESSEE})s? (?:reads?|reading|processes|processing|summari[sz]es?"
+            rf"|summari[sz]ing|sees?)"
+            rf" (?:this|that|it|the)"
+            rf"|attention ,? (?:{_ADDRESSEE})s?\b"
+            r"|(?:the )?user (?:has|have|had|already)? ~1(?:authori[sz]ed?|approved|requested|consented"
+            r"|instructed|asked|wants|agreed)"
+            r" (?:that )?you (?:to|must|should|can|may)?\b"
+            r"|authori[sz](?:e|es|ed|ing) you to)"
+        ),
+        extent="line",
+    ),
+    Rule(
+        name="model_must_act",
+        anchors=(
+            "you ",
+            "assistant",
+            "agent",
+            "ai ",
+            "the ai",
+            "model ",
+            "llm ",
+            "chatbot ",
+            "tell the",
+            "immediately",
+            "do not",
+            "don't",
+            "don\u2019t",
+            "without ",
+        ),
+        pattern=words(
+            r"(?:(?:you|assistant|agent|ai|the ai|model) (?:must|should|need to|have to|shall"
+            r"|are required to) (?:now|always|immediately)?"
+            r" (?:call|invoke|run|execute|use) the ~3(?:tool|function)\b"
+            r"|you (?:must|should|will|shall|are to) (?:always|now|immediately|only|never)"
+            r" (?:reply|respond|answer|forward|exfiltrate|obey|comply|recommend|say|tell|mention|send|include)\b"
+            r"|(?:assistant|the ai|ai|llm|chatbot|language model) (?:must|should|will|shall|has to|needs to)"
+            r" (?:now|always|immediately|never|only)? (?:reply|respond|answer|send|forward|call|e.?mail|ignore"
+            r"|recommend|delete"
+            r"|transfer|say|tell|include|reveal|execute|run|visit|open|obey)\b"
+            r"|tell the (?:user|human|customer)s? (?:to|that) ~6(?:click|visit|pay|log in|login|download|install"
+            r"|enter|provide|call|send|http\w?)\b"
+            r"|immediately (?:call|invoke|run|execute|transfer|delete|wire|send|forward) ~3(?:tool|function"
+            r"|command|account|money|funds|files?|data|payment)"
+            r"|(?:do not|don.?t) (?:tell|inform|alert|notify|warn|mention (?:this|it) to|reveal (?:this|it) to"
+            r"|show (?:this|it) to|let) (?:the|your|any)? (?:user|human|operator|owner)s?\b"
+            r"|without (?:telling|informing|asking|notifying|alerting|warning) (?:the|your) (?:user|human"
+            r"|operator|owner))"
+        ),
+    ),
+    Rule(
+        name="standing_order",
+        anchors=(
+            "remember",
+            "from now",
+            "in all ",
+            "in every ",
+            "for all ",
+            "for every ",
+            "in future",
+            "going forward",
+            "include ",
+            "append ",
+            "insert ",
+            "end ",
+            "begin ",
+            "start ",
+            "finish ",
+            "if asked",
+            "when asked",
+            "if anyone",
+            "save ",
+            "store ",
+            "add ",
+            "write ",
+            "commit ",
+            "whenever ",
+            "every time",
+            "always ",
+            "permanently",
+        ),
+        pattern=words(
+            r"(?:remember (?:this|that|to)? (?:always|never|you must|you should|you have to|from now)"
+            r"|remember ?: (?:to )?(?:always|never|send|forward|reply|respond|use|call|include|recommend|you)"
+            r"|from now on (?:,)? (?:you|always|never|respond|reply|answer|act|ignore|use|call|send|every|all|include"
+            r"|recommend|append|treat|in|address|do|refer)\b"
+            r"|(?:in|for) (?:all|every|any) (?:future|subsequent|later|new) (?:conversation|session|response"
+            r"|answer|repl(?:y|ie)"
+            r"|message|chat|interaction|request|turn)s?"
+            r"|(?:in future|going forward) (?:conversations|sessions|responses|answers|replies|chats)?,? (?:you"
+            r"|always|never)\b"
+            r"|(?:save|store|add|write|commit) ~4(?:to|in|into|as) (?:your )(?:long.?term |permanent "
+            r"|persistent )?memor(?:y|ies)\b"
+            r"|(?:include|append|insert|add|end|begin|start|finish) ~6(?:every|each|all"
+            r"|any)(?: of)? (?:your )?(?:future )?"
+            r"(?:answer|response|repl(?:y|ie)|message|e.?mail)s?\b(?= (?:with|by|from|[.!,;:]|you|to the user"
+            r"|about|it|$))"
+            r"|(?:if|when) (?:asked|anyone asks?|someone asks?) ~6(?:you must|say that|answer that|always|never"
+            r"|reply with|respond with|recommend)\b"
+            r"|permanently (?:remember|memori[sz]e|store)"
+            r"|(?:whenever|every time) (?:the user|a user|someone|anyone|anybody|you|asked) ~8(?:you must"
+            r"|you should|always|never"
+            r"|reply with|respond with|answer with|recommend|forward|exfiltrate)\b"
+            rf"|always (?:{_SEND}|recommend|append|reply with|respond with|answer with|insert|mention"
+            rf"|obey) ~6(?:to|with|that|in|by|the user)\b"
+            r"(?= ~4(?:http|www|every|all|your|attacker|the user|each|[\w.]{1,40}@)))"
+        ),
+        views=True,
+    ),
+    Rule(
+        name="exfiltration",
+        anchors=(
+            "send",
+            "forward",
+            "post",
+            "upload",
+            "email",
+            "e-mail",
+            "leak",
+            "exfiltrat",
+            "transmit",
+            "submit",
+            "deliver",
+            "copy",
+            "bcc",
+            "cc ",
+            "publish",
+            "report",
+        ),
+        pattern=words(
+            rf"{_SEND}\b (?>(?:{_WORD}{_SEPARATOR}){{0,5}}?{_SENSITIVE}\b)"
+            rf"(?=[^\n^]{{0,100}}?{_DESTINATION})[^\n^]{{0,80}}?\b(?:to|at|via|through|with)\b"
+            rf"|exfiltrate ~4{_SENSITIVE}\b"
+        ),
+        views=True,
+    ),
+    Rule(
+        name="prompt_leak",
+        anchors=(
+            "reveal",
+            "print",
+            "show",
+            "repeat",
+            "output",
+            "display",
+            "leak",
+            "tell me",
+            "write out",
+            "disclose",
+            "dump",
+        ),
+        pattern=words(
+            r"(?:reveal|print|show|repeat|output|display|leak|tell me|write out|disclose|dump) (?:me|out|us)? ~3"
+            r"(?:your|the) (?:full|entire|complete|exact|verbatim|whole)?"
+            r" (?:(?:system|initial|hidden|secret|original) (?:prompt|instructions?|rules)|system message)\b"
+        ),
+        views=True,
+    ),
+    Rule(
+        name="role_imitation",
+        anchors=(
+            "<|",
+            "[inst]",
+            "[/inst]",
+            "<<sys",
+            "<</sys",
+            "<start_of_turn",
+            "<end_of_turn",
+            "<system",
+            "</system",
+            "<assistant",
+            "</assistant",
+            "<user",
+            "</user",
+            "<human",
+            "</human",
+            "<instructions",
+            "</instructions",
+            "<developer",
+            "</developer",
+            "<admin>",
+            "</admin>",
+            "<important>",
+            "</important>",
+            "[system",
+            "[assistant",
+            "[developer",
+            "### ",
+            "<s>[",
+            "begin ",
+            "end ",
+        ),
+        pattern=re.compile(
+            r"(?:<\|[a-z_/]{2,30}\|>|\[/?inst\]|<</?sys>>|<(?:start|end)_of_turn>"
+            r"|</?(?:system|assistant|developer|admin|important|instructions)(?:[ _-](?:prompt|message|reminder"
+            r"|instructions?|note))?>"
+            r"|</?(?:user|human)[ _-](?:prompt|message|query|input)>"
+            r"|\[(?:system|assistant|developer)(?: (?:message|prompt|note|override|instructions?|update)\]|\]\(#)"
+            r"|### ?(?:system|assistant|instructions?|human|user)(?: (?:message|prompt))?:"
+            r"|(?:begin|end) (?:of )?(?:system|new|developer|admin|hidden) (?:message|prompt|instructions?)\b)"
+        ),
+        extent="match",
+    ),
+    Rule(
+        name="role_imitation",
+        anchors=("system", "assistant", "developer", "human", "user", "[system]", "**system"),
+        pattern=re.compile(
+            r"(?<![^\n>*# ])(?:\*\*)?\[?(?:system|assistant|developer|human|user)(?: (?:message|prompt|note"
+            r"|instructions?))?\]?(?:\*\*)?"
+            r" ?:[ \n*]{1,4}"
+            r"(?=(?:you (?:are|must|will|should)|ignore|disregard|forget|from now on|new instructions?"
+            r"|the user (?:has|is|wants)"
+            r"|always|never|please (?:ignore|send|call|run)|override|execute|call the|send|sure, (?:i|here)"
+            r"|i will now))"
+        ),
+        extent="line",
+    ),
+    Rule(
+        name="tool_call_imitation",
+        anchors=(
+            "<tool_call",
+            "</tool_call",
+            "<function_call",
+            "</function_call",
+            "<function=",
+            "<invoke",
+            "</invoke",
+            "<antml",
+            "[tool_calls]",
+            '"tool_calls"',
+            '"function_call"',
+            "<tool_result",
+            "</tool_result",
+            "<tool_response",
+            "</tool_response",
+            "<function_result",
+            "</function_result",
+            "action:",
+            "<tool_use",
+            "</tool_use",
+            "<parameter name",
+        ),
+        pattern=re.compile(
+            r"(?:</?(?:antml:)?(?:tool_calls?|function_calls?|tool_results?|function_results?|tool_responses?"
+            r"|tool_use)>"
+            r"|<function=[\w.-]{1,60}|</?(?:antml:)?invoke(?: name=|>)|<(?:antml:)?parameter name="
+            r"|\[tool_calls\]|\"tool_calls\" ?: ?\[ ?\n? {0,20}\{|\"function_call\" ?: ?\n? {0,20}\{"
+            r"|(?<![^\n ])action: ?[\w.-]{1,60} ?\n ?action input:)"
+        ),
+        extent="match",
+    ),
+)
+
+
+@cache
+def foreign_rules() -> tuple[Rule, ...]:
+    """ "Ignore previous instructions" in ten more languages; folded like the text, so look-alikes and accents match."""
+    return tuple(
+        Rule(
+            name="instruction_override",
+            anchors=tuple(fold(stem).text for stem in stems),
+            pattern=re.compile(
+                f"(?:{'|'.join(_folded(stems))})[^\n^]{{0,24}}?(?:{'|'.join(_folded(nouns))})",
+            ),
+        )
+        for stems, nouns in _FOREIGN
+    )
+
+
+def _folded(stems: tuple[str, ...]) -> list[str]:
+    return [re.escape(fold(stem).text) for stem in stems]
+
+
+# verb stems, then what is to be ignored; the noun is qualified where the bare one is an everyday word
+_FOREIGN: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("ignorier", "missachte", "vergiss"), ("anweisung", "instruktion", "vorgaben")),
+    (("ignore", "ignorez", "oublie"), ("instructions pr\u00e9c\u00e9dentes", "consignes", "instructions ci-dessus")),
+    (("ignora", "olvida", "ignore"), ("instrucciones", "\u00f3rdenes anteriores", "indicaciones anteriores")),
+    (("ignore", "desconsidere", "esque\u00e7a"), ("instru\u00e7\u00f5es", "ordens anteriores")),
+    (("ignora", "dimentica"), ("istruzioni",)),
+    (("negeer", "vergeet"), ("instructies", "opdrachten")),
+    (
+        ("\u0438\u0433\u043d\u043e\u0440\u0438\u0440\u0443", "\u0437\u0430\u0431\u0443\u0434\u044c"),
+        ("\u0438\u043d\u0441\u0442\u0440\u0443\u043a\u0446\u0438", "\u0443\u043a\u0430\u0437\u0430\u043d\u0438"),
+    ),
+    (
+        ("\u5ffd\u7565", "\u65e0\u89c6", "\u5ffd\u8996", "\u7121\u8996"),
+        ("\u6307\u4ee4", "\u6307\u793a", "\u63d0\u793a\u8bcd", "\u8aaa\u660e"),
+    ),
+    (
+        ("\u4ee5\u524d\u306e", "\u3053\u308c\u307e\u3067\u306e", "\u524d\u306e", "\u4e0a\u8a18\u306e"),
+        ("\u6307\u793a\u3092\u7121\u8996", "\u547d\u4ee4\u3092\u7121\u8996", "\u6307\u793a\u3092\u5fd8\u308c"),
+    ),
+    (
+        ("\uc774\uc804", "\uc55e\uc758", "\uc704\uc758"),
+        (
+            "\uc9c0\uc2dc\ub97c \ubb34\uc2dc",
+            "\uba85\ub839\uc744 \ubb34\uc2dc",
+            "\uc9c0\uc2dc\uc0ac\ud56d\uc744 \ubb34\uc2dc",
+        ),
+    ),
+    (
+        ("\u062a\u062c\u0627\u0647\u0644",),
+        ("\u0627\u0644\u062a\u0639\u0644\u064a\u0645\u0627\u062a", "\u062a\u0639\u0644\u064a\u0645\u0627\u062a"),
+    ),
+)
