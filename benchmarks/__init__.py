@@ -1,0 +1,1 @@
+"""Measurements, apart from the tests: ``python -m benchmarks NAME`` (or ``tox -e bench -- NAME``)."""
