@@ -1,0 +1,194 @@
+"""Logs and other output of programs: templates with counts, first and last lines, every template that reports trouble.
+
+Pure. A *template* is a line with its changing parts (whatever holds a digit, paths) replaced by ``*``. For trouble
+every template keeps its first line in full as long as the budget allows; then lines lose the header all lines share,
+then changing parts, then similar templates are merged, and only at last lines are clipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from langmem_harness.extracts.pieces import Extract, Piece, assemble, clip, count_noun, ranked
+from langmem_harness.extracts.problems import is_problem, reports_exit
+from langmem_harness.window.tokens import estimate_text_tokens
+
+LONGEST_LINE = 400
+"""Characters of one line in an extract; longer ones are cut in the middle."""
+
+_VARIABLE = re.compile(r"(?<![^\s=:(\[,/\"'])[^\s=:(\[\d]*\d[^\s\])},;\"']*")
+_PATH = re.compile(r"(?<![^\s=:(\[,\"'])[^\s=:(\[,\"'/]*/[^\s/]*/[^\s\])},;\"']*")
+_STARTS_LIKE_LOG = re.compile(
+    r"^\W{0,3}(?:\d{2,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}:\d{2}:\d{2}|\d{2}-\d{2} \d{2}:|\w{0,9} ?\d{10}"
+    r"|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}"
+    r"|\d{6} \d{6}|\d{10}|\d{8}-\d{1,2}:|[EWIF]\d{4} |(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template:
+    """Lines that differ only in their changing parts.
+
+    Attributes:
+        text: The line with ``*`` for what changes.
+        first_line: The first such line.
+        position: Index of that line.
+        count: How many lines.
+    """
+
+    text: str
+    first_line: str
+    position: int
+    count: int
+
+
+def extract_log(text: str, *, max_tokens: int, certain: bool = False) -> Extract | None:
+    """Extract of a log, or None when the text does not read like one.
+
+    Args:
+        text: The output.
+        max_tokens: Budget of the extract.
+        certain: Whether to take it for a log whatever it looks like.
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if len(lines) < 4 or not (certain or _reads_like_log(lines)):
+        return None
+    masked = mask_lines(lines)
+    templates = _collect(lines, masked)
+    header_words = _header_words(masked)
+    problems = [template for template in templates if is_problem(template.first_line)]
+    problem_lines = sum(template.count for template in problems)
+    description = f"log of {count_noun(len(lines), 'line')} in {count_noun(len(templates), 'template')}"
+    if problems:
+        description += f", {count_noun(problem_lines, 'line')} of them about problems"
+    shown = [clip(line, LONGEST_LINE) for line in lines]
+    few = max(1, min(3, max_tokens // 150))
+    edges = 2 * sum(estimate_text_tokens(line) for line in (shown[0], shown[-1]))
+    problem_texts = _render_problems(problems, header_words, lines, max_tokens=max_tokens - edges - 40)
+    busiest = sorted((each for each in templates if each.count > 1), key=lambda each: (-each.count, each.position))
+    pieces = [
+        Piece(text=shown[0], rank=2),
+        *ranked(4, shown[1:few]),
+        *([Piece(text="problems, each template once (×n: how often):", rank=1)] if problem_texts else []),
+        *ranked(1, problem_texts),
+        *([Piece(text="most frequent templates (* is what changes):", rank=3)] if busiest else []),
+        *ranked(3, (f"×{each.count} {clip(_without_header(each.text, header_words), 120)}" for each in busiest[:8])),
+        *([Piece(text="last lines:", rank=2)] if len(shown) > few else []),
+        *ranked(4, shown[max(few, len(shown) - few) : -1]),
+        Piece(text=shown[-1], rank=2),
+    ]
+    return Extract(kind="log", description=description, text=assemble(pieces, max_tokens=max_tokens))
+
+
+def mask_lines(lines: Sequence[str]) -> list[str]:
+    """The template of each line, in order; the lines hold no line break."""
+    return _PATH.sub("*", _VARIABLE.sub("*", "\n".join(lines))).split("\n")
+
+
+def _reads_like_log(lines: Sequence[str]) -> bool:
+    sample = [*lines[:150], *lines[len(lines) // 2 : len(lines) // 2 + 50]]
+    dated = sum(1 for line in sample if _STARTS_LIKE_LOG.match(line))
+    return dated >= 0.4 * len(sample)
+
+
+def _collect(lines: Sequence[str], masked: Sequence[str]) -> list[Template]:
+    """Templates in the order in which they first appear. An exit line is told apart by the line before it."""
+    counts: Counter[str] = Counter(masked)
+    first: dict[str, int] = {}
+    for index, template in enumerate(masked):
+        first.setdefault(template, index)
+    return [
+        Template(text=template, first_line=lines[position], position=position, count=counts[template])
+        for template, position in first.items()
+    ]
+
+
+def _render_problems(
+    problems: Sequence[Template], header_words: int, lines: Sequence[str], *, max_tokens: int
+) -> list[str]:
+    """One text a template, in the most telling form of which all fit; the least telling one when none does."""
+
+    def context(template: Template, line: str) -> str:
+        before = template.position - 1
+        if before < 0 or not reports_exit(template.first_line) or is_problem(lines[before]):
+            return line
+        return f"{clip(lines[before], 120)}\n{line}"
+
+    forms: list[Callable[[], list[str]]] = [
+        lambda: [context(each, _counted(each, clip(each.first_line, LONGEST_LINE))) for each in problems],
+        lambda: [_counted(each, clip(each.first_line, LONGEST_LINE)) for each in problems],
+        lambda: [_counted(each, clip(_without_header(each.first_line, header_words), 300)) for each in problems],
+        lambda: [_counted(each, clip(_without_header(each.text, header_words), 300)) for each in problems],
+        lambda: [_counted(each, each.text) for each in _merge(problems, header_words, similarity=0.8)],
+        lambda: [_counted(each, each.text) for each in _merge(problems, header_words, similarity=0.6)],
+        lambda: [_counted(each, clip(each.text, 120)) for each in _merge(problems, header_words, similarity=0.6)],
+        lambda: [_counted(each, clip(each.text, 70)) for each in _merge(problems, header_words, similarity=0.5)],
+    ]
+    texts: list[str] = []
+    for form in forms:
+        texts = form()
+        if sum(estimate_text_tokens(f"{each}\n…\n") for each in texts) <= max_tokens:
+            break
+    return texts
+
+
+def _counted(template: Template, line: str) -> str:
+    return line if template.count == 1 else f"×{template.count} {line}"
+
+
+def _header_words(masked: Sequence[str]) -> int:
+    """How many words at the beginning say the same on nearly every line (date, host, ``*``), at most 10."""
+    sample = [line.split(None, 11) for line in masked[:400]]
+    count = 0
+    while count < 10:
+        words = Counter(words[count] for words in sample if len(words) > count + 1)
+        if not words or words.most_common(1)[0][1] < 0.9 * len(sample):
+            break
+        count += 1
+    return count
+
+
+def _without_header(line: str, header_words: int) -> str:
+    parts = line.split(None, header_words)
+    return parts[-1] if len(parts) > header_words else line
+
+
+def _merge(templates: Sequence[Template], header_words: int, *, similarity: float) -> list[Template]:
+    """Templates of equal length that share most words become one, with alternatives where they differ."""
+    merged: list[tuple[list[list[str]], Template]] = []
+    by_length: dict[int, list[int]] = {}
+    for template in templates:
+        words = _without_header(template.text, header_words).split()
+        for index in by_length.get(len(words), [])[-200:]:
+            columns, earlier = merged[index]
+            shared = sum(1 for column, word in zip(columns, words, strict=True) if word in column)
+            if words and shared >= similarity * len(words):
+                for column, word in zip(columns, words, strict=True):
+                    if word not in column:
+                        column.append(word)
+                merged[index] = (columns, _joined(earlier, template.count))
+                break
+        else:
+            by_length.setdefault(len(words), []).append(len(merged))
+            merged.append(([[word] for word in words], template))
+    return [
+        Template(
+            text=" ".join("|".join(column[:4]) + ("|…" if len(column) > 4 else "") for column in columns),
+            first_line=template.first_line,
+            position=template.position,
+            count=template.count,
+        )
+        for columns, template in merged
+    ]
+
+
+def _joined(template: Template, count: int) -> Template:
+    return Template(
+        text=template.text,
+        first_line=template.first_line,
+        position=template.position,
+        count=template.count + count,
+    )
