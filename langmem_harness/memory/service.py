@@ -1,0 +1,129 @@
+"""`LongTermMemory`: what is known about an owner beyond one thread, over any LangGraph store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Unpack
+
+from langgraph.store.base import BaseStore
+
+from langmem_harness.events import EventCallback
+from langmem_harness.memory.admission import AdmissionPolicy
+from langmem_harness.memory.found import RecallResult
+from langmem_harness.memory.operations import Operations, RecallOptions, SearchOptions, UpsertOptions, UpsertResult
+from langmem_harness.memory.records import MemoryRecord
+from langmem_harness.memory.scope import MemoryScope
+from langmem_harness.memory.steps import arun, run
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class LongTermMemory:
+    """Memories of one owner at a time, with where each comes from.
+
+    Every call names a `MemoryScope`; there is no call that reaches over scopes. Each method has an async twin
+    (``a`` + name) that runs the same steps.
+
+    Args:
+        store: Any LangGraph store. `FaissStore` searches by meaning and by words; others search by meaning when they
+            were given an index, and otherwise answer with the newest memories and say so.
+        policy: What is admitted.
+        clock: Returns the current time, aware UTC.
+        on_event: Gets every event.
+
+    Attributes:
+        operations: The same calls as steps, for code that has two faces itself.
+
+    Example:
+        >>> from langgraph.store.memory import InMemoryStore
+        >>> memory = LongTermMemory(InMemoryStore())
+        >>> ada = MemoryScope(user="ada")
+        >>> memory.upsert(ada, "Ada is vegetarian.", explicit=True).action
+        'added'
+        >>> [found.record.text for found in memory.search(ada, "dinner")]
+        ['Ada is vegetarian.']
+    """
+
+    def __init__(
+        self,
+        store: BaseStore,
+        *,
+        policy: AdmissionPolicy | None = None,
+        clock: Callable[[], datetime] = _now,
+        on_event: EventCallback | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.on_event = on_event
+        self.operations = Operations(store, policy=policy or AdmissionPolicy(), clock=clock, on_event=on_event)
+
+    def upsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> UpsertResult:
+        """Remember a statement, or say which rule refused it (see `UpsertOptions`)."""
+        return run(self.store, self.operations.upsert(scope, text, **options))
+
+    async def aupsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> UpsertResult:
+        """Async twin of `upsert`."""
+        return await arun(self.store, self.operations.upsert(scope, text, **options))
+
+    def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> RecallResult:
+        """Find memories by meaning and words, best first (see `SearchOptions`)."""
+        return run(self.store, self.operations.search(scope, query, **options))
+
+    async def asearch(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> RecallResult:
+        """Async twin of `search`."""
+        return await arun(self.store, self.operations.search(scope, query, **options))
+
+    def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
+        """What to put in front of a model: the best of a search, the newest, and summaries (see `RecallOptions`)."""
+        return run(self.store, self.operations.recall(scope, query, **options))
+
+    async def arecall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
+        """Async twin of `recall`."""
+        return await arun(self.store, self.operations.recall(scope, query, **options))
+
+    def get(self, scope: MemoryScope, key: str) -> MemoryRecord:
+        """The memory with this key.
+
+        Raises:
+            NotFoundError: Unknown, expired, or of another scope: the answer is the same.
+        """
+        return run(self.store, self.operations.get(scope, key))
+
+    async def aget(self, scope: MemoryScope, key: str) -> MemoryRecord:
+        """Async twin of `get`."""
+        return await arun(self.store, self.operations.get(scope, key))
+
+    def delete(self, scope: MemoryScope, key: str) -> MemoryRecord:
+        """Forget one memory with all its versions, and return what it was.
+
+        Raises:
+            NotFoundError: Unknown, or of another scope: the answer is the same.
+        """
+        return run(self.store, self.operations.delete(scope, key))
+
+    async def adelete(self, scope: MemoryScope, key: str) -> MemoryRecord:
+        """Async twin of `delete`."""
+        return await arun(self.store, self.operations.delete(scope, key))
+
+    def list(self, scope: MemoryScope, *, kind: str | None = None) -> tuple[MemoryRecord, ...]:
+        """Every memory of the scope that has not expired, newest first, ties by key."""
+        return run(self.store, self.operations.list_all(scope, kind=kind))
+
+    async def alist(self, scope: MemoryScope, *, kind: str | None = None) -> tuple[MemoryRecord, ...]:
+        """Async twin of `list`."""
+        return await arun(self.store, self.operations.list_all(scope, kind=kind))
+
+    def history(self, scope: MemoryScope, key: str) -> tuple[MemoryRecord, ...]:
+        """The current memory and every statement it superseded, newest first.
+
+        Raises:
+            NotFoundError: Unknown, or of another scope.
+        """
+        return run(self.store, self.operations.history(scope, key))
+
+    async def ahistory(self, scope: MemoryScope, key: str) -> tuple[MemoryRecord, ...]:
+        """Async twin of `history`."""
+        return await arun(self.store, self.operations.history(scope, key))

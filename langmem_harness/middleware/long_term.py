@@ -1,0 +1,321 @@
+"""`LongTermMemoryMiddleware`: memory tools, and recalled memories as one data block in the request."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import PrivateStateAttr
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels.untracked_value import UntrackedValue
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
+from langgraph.store.base import BaseStore
+
+from langmem_harness.errors import ConfigurationError
+from langmem_harness.events import ContentScreened, EventCallback, MemoryRecalled, emit
+from langmem_harness.memory.admission import AdmissionPolicy
+from langmem_harness.memory.found import Layer, RecalledMemory, RecallResult
+from langmem_harness.memory.recall import RecallBlock, render_recall
+from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread_from_config
+from langmem_harness.memory.service import LongTermMemory
+from langmem_harness.memory.steps import Steps, arun, run
+from langmem_harness.memory.tools import SEARCH_MEMORY, create_memory_tools
+from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
+from langmem_harness.window.tokens import estimate_text_tokens
+
+Mode = Literal["tools", "inject", "both"]
+
+MAX_QUERY_CHARACTERS = 2_000
+"""How much of the newest human message is searched with: its beginning; embedders read less than this."""
+
+
+class RecallPin(TypedDict):
+    """Which statement was recalled and how; no text of it, so that a checkpoint holds none."""
+
+    version: str
+    layer: Layer
+    retrieval: str
+    score: float | None
+    score_kind: str | None
+    outdated: bool
+    updated_at: str
+
+
+class PinnedRecall(TypedDict):
+    """What was recalled for one human message; decided once per turn."""
+
+    message: str
+    retrieval: str
+    degraded: str | None
+    pins: list[RecallPin]
+
+
+class RecalledText(TypedDict):
+    """The block of the running turn; lives in memory only, never in a checkpoint."""
+
+    message: str
+    text: str | None
+
+
+class LongTermMemoryState(AgentState[Any]):
+    """What the middleware keeps in the graph state, invisible from outside."""
+
+    memory_recall: NotRequired[Annotated[PinnedRecall | None, PrivateStateAttr]]
+    memory_recall_text: NotRequired[Annotated[RecalledText | None, UntrackedValue, PrivateStateAttr]]
+
+
+class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
+    """Gives an agent the memory of the user it runs for.
+
+    ``"tools"`` lets the model save, search, list and forget; ``"inject"`` puts what fits the newest human message in
+    front of it; ``"both"`` does both. Whose memory it is comes from the runtime (`MemoryContext` or
+    ``config["configurable"]``), never from the model. The block is one human message before the newest human message,
+    the same bytes for every model call of a turn, and only in the request: the thread is not touched.
+
+    Put it outside `HistoryCompactionMiddleware`, so that the block is measured with the rest.
+
+    Args:
+        mode: ``"tools"``, ``"inject"`` or ``"both"``.
+        top_k: How many memories a search brings, in the block and for the tool; 1 or more.
+        recent: How many of the newest memories the block shows beside them; 0 or more.
+        summaries: How many summaries of conversations; 0 or more.
+        token_budget: Largest size of the block; what does not fit is left out, least important first.
+        store: Used instead of the store of the graph.
+        policy: What is admitted into memory.
+        share_between_agents: Use the user's one memory whatever agent runs. Off: each agent named in the runtime has
+            its own.
+        require_evidence: The save tool keeps only what the user said in this thread.
+        require_recall: The first model call of a turn has to search; needs the tools.
+        token_counter: Estimates the tokens of a text.
+        clock: Returns the current time, aware UTC.
+        on_event: Gets every event.
+
+    Raises:
+        ConfigurationError: A setting that cannot work; also at the first run when there is no store.
+
+    Example:
+        >>> [tool.name for tool in LongTermMemoryMiddleware(mode="tools").tools]
+        ['save_memory', 'search_memory', 'list_memories', 'forget_memory']
+    """
+
+    state_schema = LongTermMemoryState
+
+    def __init__(
+        self,
+        mode: Mode = "both",
+        *,
+        top_k: int = 5,
+        recent: int = 5,
+        summaries: int = 2,
+        token_budget: int = 1_500,
+        store: BaseStore | None = None,
+        policy: AdmissionPolicy | None = None,
+        share_between_agents: bool = False,
+        require_evidence: bool = True,
+        require_recall: bool = False,
+        token_counter: Callable[[str], int] = estimate_text_tokens,
+        clock: Callable[[], datetime] | None = None,
+        on_event: EventCallback | None = None,
+    ) -> None:
+        super().__init__()
+        if mode not in ("tools", "inject", "both"):
+            raise ConfigurationError(f"mode must be 'tools', 'inject' or 'both', not {mode!r}")
+        if top_k < 1 or recent < 0 or summaries < 0 or token_budget < 1:
+            raise ConfigurationError("top_k and token_budget must be 1 or more, recent and summaries 0 or more")
+        if require_recall and mode == "inject":
+            raise ConfigurationError("require_recall needs the search tool: use mode='tools' or 'both'")
+        self.mode = mode
+        self._injects = mode != "tools"
+        self._top_k = top_k
+        self._recent = recent
+        self._summaries = summaries
+        self._token_budget = token_budget
+        self._store = store
+        self._policy = policy
+        self._share_between_agents = share_between_agents
+        self._require_recall = require_recall
+        self._token_counter = token_counter
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self._on_event = on_event
+        self.tools = (
+            []
+            if mode == "inject"
+            else create_memory_tools(
+                lambda runtime: self._resolve(runtime, runtime.config), top_k=top_k, require_evidence=require_evidence
+            )
+        )
+
+    # -- hooks ------------------------------------------------------------------------------------------------------
+
+    def before_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Check identity and store, and recall once for this turn."""
+        memory, scope = self._resolve(runtime, get_config())
+        return run(memory.store, self._recall_for_turn(state["messages"], memory, scope))
+
+    async def abefore_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Async twin of `before_agent`."""
+        memory, scope = self._resolve(runtime, get_config())
+        return await arun(memory.store, self._recall_for_turn(state["messages"], memory, scope))
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any] | AIMessage:
+        """Put the block in front of the newest human message of the request."""
+        memory, scope = self._resolve(request.runtime, get_config())
+        return handler(self._request_with(request, run(memory.store, self._block_text(request, memory, scope))))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any] | AIMessage:
+        """Async twin of `wrap_model_call`."""
+        memory, scope = self._resolve(request.runtime, get_config())
+        text = await arun(memory.store, self._block_text(request, memory, scope))
+        return await handler(self._request_with(request, text))
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def _recall_for_turn(
+        self, messages: Sequence[BaseMessage], memory: LongTermMemory, scope: MemoryScope
+    ) -> Steps[dict[str, Any] | None]:
+        index = find_newest_human(messages) if self._injects else None
+        if index is None:
+            return None
+        result = yield from self._recall(messages[index], memory, scope)
+        block = self._render(result)
+        if block is not None:
+            self._emit(block, result)
+        identity = message_identity(messages[index])
+        return {
+            "memory_recall": pin_recall(identity, result),
+            "memory_recall_text": RecalledText(message=identity, text=None if block is None else block.text),
+        }
+
+    def _block_text(self, request: ModelRequest[Any], memory: LongTermMemory, scope: MemoryScope) -> Steps[str | None]:
+        """The block of this turn: as rendered before; else from its pins (the run was resumed); else recalled now."""
+        index = find_newest_human(request.messages) if self._injects else None
+        if index is None:
+            return None
+        message = request.messages[index]
+        state: Any = request.state
+        rendered: RecalledText | None = state.get("memory_recall_text")
+        if rendered is not None and rendered["message"] == message_identity(message):
+            return rendered["text"]
+        pinned: PinnedRecall | None = state.get("memory_recall")
+        if pinned is not None and pinned["message"] == message_identity(message):
+            records = yield from memory.operations.pinned(scope, [pin["version"] for pin in pinned["pins"]])
+            result = unpin_recall(pinned, records)
+        else:
+            result = yield from self._recall(message, memory, scope)
+        block = self._render(result)
+        return None if block is None else block.text
+
+    def _recall(self, message: BaseMessage, memory: LongTermMemory, scope: MemoryScope) -> Steps[RecallResult]:
+        return (
+            yield from memory.operations.recall(
+                scope,
+                message.text[:MAX_QUERY_CHARACTERS],
+                semantic=self._top_k,
+                recent=self._recent,
+                summaries=self._summaries,
+                limit=self._top_k + self._recent,
+            )
+        )
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _resolve(self, runtime: Any, config: RunnableConfig) -> tuple[LongTermMemory, MemoryScope]:
+        scope = scope_from_runtime(getattr(runtime, "context", None), config)
+        store = self._store if self._store is not None else getattr(runtime, "store", None)
+        if store is None:
+            raise ConfigurationError(
+                "long-term memory needs a store: pass store= to create_agent, or to LongTermMemoryMiddleware"
+            )
+        memory = LongTermMemory(store, policy=self._policy, clock=self._clock, on_event=self._on_event)
+        return memory, scope.shared if self._share_between_agents else scope
+
+    def _render(self, result: RecallResult) -> RecallBlock | None:
+        return render_recall(result, token_counter=self._token_counter, token_budget=self._token_budget)
+
+    def _request_with(self, request: ModelRequest[Any], text: str | None) -> ModelRequest[Any]:
+        messages = list(request.messages)
+        index = find_newest_human(messages)
+        if text is not None and index is not None:
+            request = request.override(messages=[*messages[:index], recall_message(text), *messages[index:]])
+        if self._require_recall and index is not None and index == len(messages) - 1:
+            request = request.override(tool_choice=SEARCH_MEMORY)
+        return request
+
+    def _emit(self, block: RecallBlock, result: RecallResult) -> None:
+        thread_id = thread_from_config(get_config())
+        if block.screened:
+            emit(ContentScreened(source="memory", findings=block.screened, thread_id=thread_id), self._on_event)
+        emit(
+            MemoryRecalled(
+                keys=block.keys,
+                retrieval=result.retrieval,
+                degraded=result.degraded,
+                token_count=block.token_count,
+                thread_id=thread_id,
+            ),
+            self._on_event,
+        )
+
+
+def find_newest_human(messages: Sequence[BaseMessage]) -> int | None:
+    """Position of the newest message a person wrote, or None; messages of this package do not count."""
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], HumanMessage) and tag_of(messages[index]) is None:
+            return index
+    return None
+
+
+def recall_message(text: str) -> HumanMessage:
+    """The block as a message: role human, known by its tag."""
+    return HumanMessage(content=text, additional_kwargs={TAG_KEY: {"kind": "recall"}})
+
+
+def pin_recall(message: str, result: RecallResult) -> PinnedRecall:
+    """What has to be kept to show the same block again."""
+    return PinnedRecall(
+        message=message,
+        retrieval=result.retrieval,
+        degraded=result.degraded,
+        pins=[
+            RecallPin(
+                version=found.record.version_key,
+                layer=found.layer,
+                retrieval=found.retrieval,
+                score=found.score,
+                score_kind=found.score_kind,
+                outdated=found.outdated,
+                updated_at=found.record.updated_at.isoformat(),
+            )
+            for found in result
+        ],
+    )
+
+
+def unpin_recall(pinned: PinnedRecall, records: Sequence[Any]) -> RecallResult:
+    """The recall a pin stands for, without what was forgotten since; sources added since are left out."""
+    memories = []
+    for pin, record in zip(pinned["pins"], records, strict=True):
+        if record is None:
+            continue
+        then = datetime.fromisoformat(pin["updated_at"])
+        known = tuple(source for source in record.sources if source.stated_at is None or source.stated_at <= then)
+        memories.append(
+            RecalledMemory(
+                record=dataclasses.replace(record, sources=known, updated_at=then),
+                layer=pin["layer"],
+                retrieval=pin["retrieval"],
+                score=pin["score"],
+                score_kind=pin["score_kind"],
+                outdated=pin["outdated"],
+            )
+        )
+    return RecallResult(memories=tuple(memories), retrieval=pinned["retrieval"], degraded=pinned["degraded"])
