@@ -1,14 +1,14 @@
 """``trigger`` and ``keep`` in LangChain's own forms, parsed once and turned into numbers for a model's window. Pure.
 
-``("tokens", n)``, ``("messages", n)``, ``("fraction", f)``; a dict of such (``{"tokens": n, "messages": m}``) needs all of
-its clauses; a list needs any of its entries. For ``keep`` one form only.
+``("tokens", n)``, ``("messages", n)``, ``("fraction", f)``; a dict of such (``{"tokens": n, "messages": m}``) needs all
+of its clauses; a list needs any of its entries. For ``keep`` one form only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from langmem_harness.errors import ConfigurationError
 
@@ -44,21 +44,21 @@ def parse_trigger(value: TriggerForm | None) -> tuple[Mapping[Unit, int | float]
     if value is None:
         return ()
     entries: Sequence[object] = [value] if isinstance(value, Mapping) or _is_size(value) else _entries(value)
-    clauses = []
+    clauses: list[Mapping[Unit, int | float]] = []
     for entry in entries:
         if isinstance(entry, Mapping):
             if not entry:
                 raise ConfigurationError("a trigger clause must not be empty; use None to switch compaction off")
             clauses.append({_check_unit(unit): _check_number(unit, number) for unit, number in entry.items()})
         else:
-            unit, number = parse_size(entry, name="trigger")
-            clauses.append({unit: number})
+            size = parse_size(entry, name="trigger")
+            clauses.append({size[0]: size[1]})
     if not clauses:
         raise ConfigurationError("a trigger list must not be empty; use None to switch compaction off")
     return tuple(clauses)
 
 
-def parse_size(value: object, *, name: str) -> Size:
+def parse_size(value: Any, *, name: str) -> Size:
     """One ``(unit, number)``.
 
     Raises:
@@ -68,8 +68,7 @@ def parse_size(value: object, *, name: str) -> Size:
         raise ConfigurationError(
             f'{name} must look like ("tokens", 20000), ("messages", 20) or ("fraction", 0.3), not {value!r}'
         )
-    unit, number = value  # type: ignore[misc]
-    return _check_unit(unit), _check_number(unit, number)
+    return _check_unit(value[0]), _check_number(value[0], value[1])
 
 
 def needs_window(clauses: Sequence[Mapping[Unit, int | float]], keep: Size) -> bool:

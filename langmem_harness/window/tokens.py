@@ -41,6 +41,7 @@ _MEDIA_TYPES: Mapping[str, str] = {
     "document": "file",
     "media": "file",
 }
+_MEDIA_KEYS = {"data", "base64", "image_url", "file_data"}
 _TEXT_TYPES = {"text", "input_text", "output_text", "text-plain"}
 
 # Tokens per character by class, in thousandths, for ASCII: letters, digits, spaces, line ends, everything else.
@@ -121,10 +122,9 @@ def _without_media(value: Any) -> Any:
     """The value with inline media (long base64) cut out, so that it is not counted as text."""
     if isinstance(value, Mapping):
         return {
-            key: None if key in ("data", "base64", "image_url", "file_data") and isinstance(inner, str) and len(inner) > 512
-            else _without_media(inner)
+            key: None if key in _MEDIA_KEYS and isinstance(inner, str) and len(inner) > 512 else _without_media(inner)
             for key, inner in value.items()
-        }  # fmt: skip
+        }
     if isinstance(value, list):
         return [_without_media(inner) for inner in value]
     return value
@@ -158,12 +158,16 @@ def estimate_tool_tokens(tool: BaseTool | Mapping[str, Any]) -> int:
     return 8 + estimate_text_tokens(canonical_json(schema))
 
 
-class TokenCache:
-    """Counts messages once.
+def estimate_tools_tokens(tools: Iterable[BaseTool | Mapping[str, Any]]) -> int:
+    """Tokens of all tool schemas of a request."""
+    return sum(estimate_tool_tokens(tool) for tool in tools)
 
-    A message counts again when its text or its calls have changed, or it is another object with other content under the
-    same id, as after an edit; so an entry cannot go stale unless a part of a message (a block, an argument) is changed
-    in place, which LangGraph state forbids. Bounded; shared by threads.
+
+class TokenCache:
+    """Counts each message and each tool schema once, and again when it has changed.
+
+    An entry is not trusted by its id: the parts that are counted are compared with a copy of what they were, so an edit
+    that keeps the id, or a block changed in place, counts again. Bounded; safe to share between threads.
 
     Args:
         counter: Counts single messages; by default the estimate of this module.
@@ -173,37 +177,54 @@ class TokenCache:
     def __init__(self, counter: TokenCounter | None = None, *, max_entries: int = 50_000) -> None:
         self._counter = counter
         self._max_entries = max_entries
-        self._messages: dict[Any, tuple[Any, Any, int]] = {}
+        self._messages: dict[str | int, tuple[Any, int]] = {}
         self._tools: dict[int, tuple[Any, int]] = {}
 
     def count(self, message: BaseMessage) -> int:
         """Tokens of one message."""
-        content = message.content
-        calls = message.tool_calls if isinstance(message, AIMessage) else None
         key = message.id or id(message)
         known = self._messages.get(key)
-        if known is not None and known[0] == content and known[1] == calls:
-            return known[2]
+        parts = counted_parts(message)
+        if known is not None and known[0] == parts:
+            return known[1]
         tokens = estimate_message_tokens(message) if self._counter is None else int(self._counter([message]))
-        if len(self._messages) >= self._max_entries:
-            for oldest in list(self._messages)[: self._max_entries // 10]:
-                self._messages.pop(oldest, None)
-        self._messages[key] = (list(content) if isinstance(content, list) else content, calls and list(calls), tokens)
+        _forget_oldest(self._messages, self._max_entries)
+        self._messages[key] = (copy_json(parts), tokens)
         return tokens
-
-    def count_all(self, messages: Iterable[BaseMessage]) -> list[int]:
-        """Tokens of each message, in order."""
-        return [self.count(message) for message in messages]
 
     def count_tools(self, tools: Iterable[BaseTool | Mapping[str, Any]]) -> int:
         """Tokens of all tool schemas."""
         total = 0
         for tool in tools:
+            parts: Any = tool if isinstance(tool, Mapping) else (tool.name, tool.description, tool.args_schema)
             known = self._tools.get(id(tool))
-            if known is None or known[0] is not tool:
-                if len(self._tools) >= 1_000:
-                    self._tools.clear()
-                known = (tool, estimate_tool_tokens(tool))
+            if known is None or known[0] != parts:
+                _forget_oldest(self._tools, self._max_entries)
+                known = (copy_json(parts), estimate_tool_tokens(tool))
                 self._tools[id(tool)] = known
             total += known[1]
         return total
+
+
+def counted_parts(message: BaseMessage) -> tuple[Any, ...]:
+    """Everything of a message that the estimate reads; equal parts, equal count."""
+    if isinstance(message, AIMessage):
+        return ("ai", message.content, message.name, message.tool_calls, message.invalid_tool_calls)
+    return (message.type, message.content, message.name)
+
+
+def copy_json(value: Any) -> Any:
+    """A copy of the containers of a JSON-like value; the leaves, which cannot change, are shared."""
+    if isinstance(value, dict):
+        return {key: copy_json(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [copy_json(inner) for inner in value]
+    if isinstance(value, tuple):
+        return tuple(copy_json(inner) for inner in value)
+    return value
+
+
+def _forget_oldest(entries: dict[Any, Any], max_entries: int) -> None:
+    if len(entries) >= max_entries:
+        for oldest in list(entries)[: max(1, max_entries // 10)]:
+            entries.pop(oldest, None)
