@@ -13,6 +13,7 @@ LEVELS = {
     "errors": 0,
     "events": 0,
     "layout": 0,
+    "receipts": 0,
     "sqlite": 0,
     "testing": 0,
     "window": 1,
