@@ -75,7 +75,7 @@ def extract_log(text: str, *, max_tokens: int, certain: bool = False) -> Extract
         *([Piece(text="problems, each template once (×n: how often):", rank=1)] if problem_texts else []),
         *ranked(1, problem_texts),
         *([Piece(text="most frequent templates (* is what changes):", rank=3)] if busiest else []),
-        *ranked(3, (f"×{each.count} {clip(_without_header(each.text, header_words), 120)}" for each in busiest[:8])),
+        *ranked(3, (f"×{each.count} {clip(each.text, 160)}" for each in busiest[:8])),
         *([Piece(text="last lines:", rank=2)] if len(shown) > few else []),
         *ranked(4, shown[max(few, len(shown) - few) : -1]),
         Piece(text=shown[-1], rank=2),

@@ -84,15 +84,33 @@ def screen_text(text: str) -> ScreeningResult:
     Args:
         text: Untrusted text: a tool result, a recalled memory, a document.
     """
-    findings = _find_all(text)
-    if not findings:
-        return ScreeningResult(text=text)
+    return screen_part(text, 0, len(text))
+
+
+def screen_part(text: str, start: int, end: int) -> ScreeningResult:
+    """Screen ``text[start:end]``, seeing what stands around it: an instruction cut in two by a page is found on both.
+
+    Args:
+        text: The whole untrusted text.
+        start: First character of the part.
+        end: Position after its last character.
+
+    Returns:
+        The part. Findings are positions in the whole text, cut to the part.
+    """
+    reach = 2 * WINDOW
+    outer_start, outer_end = max(0, start - reach), min(len(text), end + reach)
+    findings = [
+        Finding(rule=each.rule, start=max(start, outer_start + each.start), end=min(end, outer_start + each.end))
+        for each in _find_all(text[outer_start:outer_end])
+        if outer_start + each.start < end and outer_start + each.end > start
+    ]
     parts = []
-    position = 0
+    position = start
     for finding in findings:
         parts += [text[position : finding.start], _neutralise(finding.rule, text[finding.start : finding.end])]
         position = finding.end
-    parts.append(text[position:])
+    parts.append(text[position:end])
     return ScreeningResult(text="".join(parts), findings=tuple(findings))
 
 

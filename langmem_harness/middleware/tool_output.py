@@ -1,0 +1,378 @@
+"""`ToolOutputSummarizationMiddleware`: large tool results leave the window, none is lost, and none gives orders."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+from langchain.tools.tool_node import ToolCallRequest
+from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langgraph.store.base import BaseStore, Op
+from langgraph.types import Command
+
+from langmem_harness.errors import ConfigurationError, StorageError
+from langmem_harness.events import ContentScreened, EventCallback, ToolOutputKept, ToolOutputOffloaded, emit
+from langmem_harness.memory.scope import thread_from_config
+from langmem_harness.middleware.driving import Ask, Body, adrive, computed, drive, immediate
+from langmem_harness.middleware.raw_outputs import (
+    HANDLE_CHARACTERS,
+    OutputPlace,
+    RawOutput,
+    is_same_output,
+    output_place,
+    parse_item,
+    read_operation,
+    utc_now,
+    write_operation,
+)
+from langmem_harness.middleware.read_output import ReadToolOutput, create_read_tool_output_tool
+from langmem_harness.middleware.tool_content import Content, text_of
+from langmem_harness.middleware.tool_results import rewrite_result
+from langmem_harness.middleware.tool_shortening import (
+    ResultPlan,
+    count_calls,
+    count_text,
+    plan_result,
+    shortened_content,
+    tagged,
+)
+from langmem_harness.window.messages import is_tagged
+from langmem_harness.window.tokens import TokenCounter
+
+logger = logging.getLogger("langmem_harness")
+
+Trigger: TypeAlias = tuple[Literal["tokens", "bytes", "fraction"], int | float]
+Result = TypeVar("Result")
+ToolSelection: TypeAlias = Collection[str] | Callable[[ToolCallRequest], bool]
+
+FALLBACK_WINDOW_TOKENS = 32_000
+"""Window a fraction is taken of when neither `context_window` nor the model's profile says how large it is."""
+COMPUTED_ELSEWHERE = 20_000
+"""Texts longer than this many characters are worked on in a worker thread, not on the event loop."""
+
+
+class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Keeps large tool results out of the window: stored raw, shown as a short extract with a handle.
+
+    A result above `trigger` is written to the store first; only when that write is confirmed does an extract with a
+    handle stand in for it. The tool ``read_tool_output`` (added to the agent) reads the raw text back. When the store
+    cannot be written, the original stays and `ToolOutputKept` says so. Results of tools that are not trusted are put
+    into a labelled data block and screened for instructions, large or small; what is stored stays raw.
+
+    Parallel calls are budgeted together: with n calls in one message each result may have an n-th of `batch_trigger`.
+    So the decision about one result depends on nothing but itself and its call, not on which call ends first.
+
+    Args:
+        trigger: ``("tokens", n)``, ``("bytes", n)`` (UTF-8) or ``("fraction", f)`` of the model's window. Only text
+            counts; a result above it is shortened. None shortens nothing.
+        batch_trigger: The same for all results of one message; None is twice `trigger`.
+        include: Names of the tools whose results may be shortened, or a predicate of the `ToolCallRequest`; None: all.
+        exclude: The same for tools whose results stay whole. Wins over `include`.
+        trusted_tools: Tools whose results are neither delimited nor screened: the tool objects (or functions) given to
+            the agent. Names are refused, because a server chooses the names of its tools.
+        untrusted_tools: Names or objects of the tools that are not trusted; None means all but `trusted_tools`. Naming
+            some trusts all others.
+        store: Used instead of the store of the graph.
+        ttl_minutes: How long raw outputs are kept; None keeps them as long as their thread.
+        context_window: Tokens of the model's window, for a fraction; None takes it from the model's profile.
+        token_counter: Counts the tokens of messages; None estimates.
+        clock: The current time, aware UTC.
+        on_event: Gets every event.
+
+    Raises:
+        ConfigurationError: A setting that cannot work.
+
+    Example:
+        >>> [tool.name for tool in ToolOutputSummarizationMiddleware().tools]
+        ['read_tool_output']
+    """
+
+    def __init__(
+        self,
+        trigger: Trigger | None = ("tokens", 2_000),
+        *,
+        batch_trigger: Trigger | None = None,
+        include: ToolSelection | None = None,
+        exclude: ToolSelection | None = None,
+        trusted_tools: Sequence[BaseTool | Callable[..., Any]] = (),
+        untrusted_tools: Sequence[str | BaseTool | Callable[..., Any]] | None = None,
+        store: BaseStore | None = None,
+        ttl_minutes: float | None = None,
+        context_window: int | None = None,
+        token_counter: TokenCounter | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        on_event: EventCallback | None = None,
+    ) -> None:
+        super().__init__()
+        self._trigger = _check_trigger(trigger, "trigger")
+        self._batch_trigger = _check_trigger(batch_trigger, "batch_trigger")
+        if ttl_minutes is not None and not ttl_minutes > 0:
+            raise ConfigurationError(f"ttl_minutes must be above 0, not {ttl_minutes!r}; use None to keep outputs")
+        if context_window is not None and context_window < 1:
+            raise ConfigurationError(f"context_window must be 1 or more, not {context_window!r}")
+        named = [tool for tool in trusted_tools if not callable(tool) and not isinstance(tool, BaseTool)]
+        if named or isinstance(trusted_tools, str):
+            raise ConfigurationError(
+                f"trusted_tools takes the tool objects themselves, not {(named or trusted_tools)!r}: "
+                "a name could be taken by any server"
+            )
+        self._include = _selection(include, "include")
+        self._exclude = _selection(exclude, "exclude")
+        self._trusted_tools = tuple(trusted_tools)
+        self._untrusted_tools = None if untrusted_tools is None else tuple(untrusted_tools)
+        self._store = store
+        self._ttl_minutes = ttl_minutes
+        self._context_window = context_window
+        self._profile_window: int | None = None
+        self._token_counter = token_counter
+        self._clock = clock
+        self._on_event = on_event
+        self.tools = [
+            create_read_tool_output_tool(
+                find_store=lambda graph_store: self._store or graph_store, clock=clock, on_event=on_event
+            )
+        ]
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Run the tool, then guard and shorten what it returned."""
+        result = handler(request)
+        return drive(self._process(request, result))
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        """Run the tool, then guard and shorten what it returned."""
+        result = await handler(request)
+        return await adrive(self._process(request, result))
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Learn the size of the model's window; the request is passed on as it is."""
+        self._learn_window(request)
+        return handler(request)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Learn the size of the model's window; the request is passed on as it is."""
+        self._learn_window(request)
+        return await handler(request)
+
+    def _process(self, request: ToolCallRequest, result: Result) -> Body[Result]:
+        if isinstance(request.tool, ReadToolOutput):
+            return result
+        return (yield from rewrite_result(result, lambda message: self._process_message(request, message)))
+
+    def _process_message(self, request: ToolCallRequest, message: ToolMessage) -> Body[ToolMessage]:
+        if is_tagged(message, "tool_output"):
+            return message
+        source = request.tool_call["name"]
+        untrusted = self._is_untrusted(request)
+        plan: ResultPlan = yield _computed(
+            message,
+            lambda: plan_result(
+                message,
+                is_too_large=self._size_check(request),
+                untrusted=untrusted,
+                source=source,
+                token_counter=self._token_counter,
+            ),
+        )
+        thread_id = thread_from_config(_config(request))
+        if plan.findings:
+            screened = ContentScreened(source=f"tool:{source}", findings=plan.findings, thread_id=thread_id)
+            emit(screened, self._on_event)
+        kept = message if plan.kept is message.content else message.model_copy(update={"content": plan.kept})
+        if plan.extract is None:
+            return kept
+        store, place = (
+            self._store or _runtime(request, "store"),
+            output_place(_runtime(request, "context"), _config(request)),
+        )
+        if store is None or place is None:
+            self._report_kept(message, plan, source, "no store" if store is None else "no thread_id", thread_id)
+            return kept
+
+        short = plan.extract
+
+        def compose(handle: str) -> Content:
+            return shortened_content(
+                plan,
+                short,
+                handle=handle,
+                failed=message.status == "error",
+                untrusted=untrusted,
+                source=source,
+            )
+
+        handle = place.handle_of(plan.text)
+        if count_text(text_of(compose(handle)), self._token_counter) >= plan.kept_token_count:
+            return kept  # an extract that saves nothing is not worth a look-up
+        try:
+            handle, deduplicated = yield from self._store_raw(
+                store, place, RawOutput(text=plan.text, tool=source, trusted=not untrusted)
+            )
+        except Exception as error:  # noqa: BLE001 - any store, any error: the original must not be lost to it
+            self._report_kept(message, plan, source, type(error).__name__, thread_id)
+            return kept
+        content = compose(handle)
+        emit(
+            ToolOutputOffloaded(
+                handle=handle,
+                tool=source,
+                tool_call_id=message.tool_call_id,
+                characters=len(plan.text),
+                token_count_before=plan.token_count,
+                token_count_after=count_text(text_of(content), self._token_counter),
+                deduplicated=deduplicated,
+                thread_id=thread_id,
+            ),
+            self._on_event,
+        )
+        return tagged(message, content, handle=handle)
+
+    def _store_raw(self, store: BaseStore, place: OutputPlace, raw: RawOutput) -> Body[tuple[str, bool]]:
+        """Write a raw output and read it back; the handle, and whether it was there already.
+
+        Raises:
+            StorageError: The store took the write and does not have it.
+        """
+        for characters in (HANDLE_CHARACTERS, 2 * HANDLE_CHARACTERS):
+            handle = place.handle_of(raw.text, characters=characters)
+            (item,) = yield _batch(store, read_operation(place, handle))
+            if item is None or is_same_output(item, raw.text, place):
+                break  # else other content has this handle, and a longer one is tried
+        now = self._clock()
+        if item is not None and self._ttl_minutes is None and parse_item(item, place, now=now) is not None:
+            return handle, True
+        write = write_operation(place, handle, raw, now=now, ttl_minutes=self._ttl_minutes, store=store)
+        yield _batch(store, write)
+        known = item is not None
+        (item,) = yield _batch(store, read_operation(place, handle))
+        written = parse_item(item, place, now=now)
+        if written is None or written.text != raw.text:
+            raise StorageError("the store took a tool output and does not give it back")
+        return handle, known
+
+    def _is_untrusted(self, request: ToolCallRequest) -> bool:
+        """Whether to guard the result; a text by the tool node itself (no such tool) counts as untrusted too."""
+        if self._untrusted_tools is None:
+            return not any(_is_tool(request, tool) for tool in self._trusted_tools)
+        name = request.tool_call["name"]
+        return any(name == tool if isinstance(tool, str) else _is_tool(request, tool) for tool in self._untrusted_tools)
+
+    def _size_check(self, request: ToolCallRequest) -> Callable[[str, int], bool]:
+        """Whether a text of so many tokens is too large for a result of this call."""
+        chosen = self._include is None or self._include(request)
+        if self._trigger is None or not chosen or (self._exclude is not None and self._exclude(request)):
+            return lambda text, tokens: False
+        unit, size = self._resolve(self._trigger)
+        batch_unit, batch_size = self._resolve(self._batch_trigger) if self._batch_trigger else (unit, 2 * size)
+        share = batch_size // count_calls(_messages(request), request.tool_call["id"])
+
+        def is_too_large(text: str, tokens: int) -> bool:
+            measures = {"tokens": tokens}
+            if "bytes" in (unit, batch_unit):
+                measures["bytes"] = len(text.encode("utf-8", "surrogatepass"))
+            return measures[unit] > size or measures[batch_unit] > share
+
+        return is_too_large
+
+    def _resolve(self, trigger: Trigger) -> tuple[str, int]:
+        unit, size = trigger
+        if unit != "fraction":
+            return unit, int(size)
+        window = self._context_window or self._profile_window
+        if window is None:
+            logger.warning(
+                "the model's window is unknown, taking %d tokens: pass context_window=", FALLBACK_WINDOW_TOKENS
+            )
+            window = self._profile_window = FALLBACK_WINDOW_TOKENS
+        return "tokens", max(1, int(size * window))
+
+    def _learn_window(self, request: ModelRequest[Any]) -> None:
+        """Remember the smallest window of the models seen: a property of the agent, not of a run."""
+        profile = getattr(request.model, "profile", None)
+        window = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+        if isinstance(window, int) and window > 0:
+            self._profile_window = min(window, self._profile_window or window)
+
+    def _report_kept(
+        self, message: ToolMessage, plan: ResultPlan, source: str, reason: str, thread_id: str | None
+    ) -> None:
+        emit(
+            ToolOutputKept(
+                tool=source,
+                tool_call_id=message.tool_call_id,
+                token_count=plan.token_count,
+                reason=reason,
+                thread_id=thread_id,
+            ),
+            self._on_event,
+        )
+
+
+def _batch(store: BaseStore, operation: Op) -> Ask:
+    async def abatch() -> Any:
+        return await store.abatch([operation])
+
+    return Ask(do=lambda: store.batch([operation]), ado=abatch)
+
+
+def _computed(message: ToolMessage, function: Callable[[], Any]) -> Ask:
+    if isinstance(message.content, str) and len(message.content) < COMPUTED_ELSEWHERE:
+        return immediate(function)
+    return computed(function)
+
+
+def _is_tool(request: ToolCallRequest, tool: Any) -> bool:
+    """Whether the called tool is this very object, or was made from this very function."""
+    called = request.tool
+    if called is None:
+        return False
+    return called is tool or getattr(called, "func", None) is tool or getattr(called, "coroutine", None) is tool
+
+
+def _runtime(request: ToolCallRequest, name: str) -> Any:
+    return getattr(request.runtime, name, None)
+
+
+def _config(request: ToolCallRequest) -> Mapping[str, Any]:
+    return _runtime(request, "config") or {}
+
+
+def _messages(request: ToolCallRequest) -> list[BaseMessage]:
+    state = request.state
+    messages = state if isinstance(state, list) else state.get("messages") if isinstance(state, Mapping) else None
+    return list(messages or getattr(state, "messages", None) or [])
+
+
+def _selection(value: ToolSelection | None, name: str) -> Callable[[ToolCallRequest], bool] | None:
+    if value is None or callable(value):
+        return value
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise ConfigurationError(f"{name} takes a list of tool names or a predicate, not {value!r}")
+    names = frozenset(value)
+    return lambda request: request.tool_call["name"] in names
+
+
+def _check_trigger(value: Trigger | None, name: str) -> Trigger | None:
+    if value is None:
+        return None
+    if isinstance(value, tuple | list) and len(value) == 2 and value[0] in ("tokens", "bytes", "fraction"):
+        unit, size = value
+        number = isinstance(size, int | float) and not isinstance(size, bool)
+        if number and (0 < size <= 1 if unit == "fraction" else size >= 1 and size == int(size)):
+            return unit, size
+    raise ConfigurationError(
+        f'{name} must look like ("tokens", 2000), ("bytes", 8000) or ("fraction", 0.02), not {value!r}'
+    )
