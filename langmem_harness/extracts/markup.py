@@ -12,32 +12,10 @@ from langmem_harness.extracts.pieces import Extract, Piece, assemble, clip, coun
 
 _NAME = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,20})")
 _SKIPPED = ("script", "style", "svg", "noscript", "template")
-_BREAKS = set(
-    [
-        "p",
-        "div",
-        "br",
-        "li",
-        "tr",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "section",
-        "article",
-        "table",
-        "ul",
-        "ol",
-        "title",
-        "td",
-        "th",
-        "pre",
-        "blockquote",
-        "option",
-    ]
-)
+_BREAKS = {
+    *("p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "section", "article", "table"),
+    *("ul", "ol", "title", "td", "th", "pre", "blockquote", "option"),
+}
 _HEADINGS = {"title", "h1", "h2", "h3"}
 
 

@@ -170,7 +170,8 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
     def _process(self, request: ToolCallRequest, result: Result) -> Body[Result]:
         if isinstance(request.tool, ReadToolOutput):
             return result
-        return (yield from rewrite_result(result, lambda message: self._process_message(request, message)))
+        rewritten: Result = yield from rewrite_result(result, lambda message: self._process_message(request, message))
+        return rewritten
 
     def _process_message(self, request: ToolCallRequest, message: ToolMessage) -> Body[ToolMessage]:
         if is_tagged(message, "tool_output"):
