@@ -1,0 +1,301 @@
+"""The keyword leg: BM25 over one namespace, and the form in which SQLite keeps a document's terms."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langmem_harness.errors import ConfigurationError, CorruptionError, RecordError
+from langmem_harness.store.ranking import select_top
+from langmem_harness.store.tokenizer import Tokenizer
+
+__all__ = ["KeywordHits", "KeywordIndex", "Tokenizer", "pack_terms", "unpack_terms"]
+
+_PACK_VERSION = 1
+_SLOT_BITS = 32
+_SLOT_MASK = (1 << _SLOT_BITS) - 1
+_MAX_COUNT = (1 << 31) - 1
+_MIN_DEAD = 256  # below this many removed rows, cleaning up costs more than it frees
+_BYTES_A_TERM = 300  # dictionary entry, text and array object of one distinct term, measured on CPython 3.11
+_BYTES_A_ROW = 110  # dictionary entry of one row
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeywordHits:
+    """Documents that contain at least one query term, best first; equal scores by row, ascending.
+
+    Attributes:
+        rows: int64, shape (n,), unique.
+        scores: float32, shape (n,), above 0, descending.
+        coverage: float32, shape (n,): share of the distinct query terms the document contains, above 0 to 1.
+    """
+
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    coverage: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class KeywordIndex:
+    """BM25 over the documents of one namespace, kept up to date row by row.
+
+    score(d, q) = sum over the distinct terms t of q of
+        idf(t) * tf(t, d) * (k1 + 1) / (tf(t, d) + k1 * (1 - b + b * length(d) / average_length))
+    idf(t) = ln(1 + (n - df(t) + 0.5) / (df(t) + 0.5))
+
+    Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the 1 inside the
+    logarithm that Lucene uses, so that idf is never negative. n, df and average_length are those of the whole
+    namespace, also when `rows` restricts a search: a filter takes documents away and changes nobody's score.
+
+    Adding a row costs its distinct terms; removing one marks it, and the marks are swept when they outnumber what is
+    left, so both are cheap on average. Not safe for concurrent use: the caller holds a lock around each call.
+
+    Args:
+        k1: How slowly repetition of a term saturates; 0 or more, 0 counts presence only.
+        b: How much long documents are discounted; 0 (not at all) to 1.
+
+    Raises:
+        ConfigurationError: `k1` or `b` is out of range.
+    """
+
+    def __init__(self, k1: float = 1.5, b: float = 0.75) -> None:
+        if not 0 <= k1 < float("inf"):
+            raise ConfigurationError(f"k1 must be a number of 0 or more, not {k1!r}")
+        if not 0 <= b <= 1:
+            raise ConfigurationError(f"b must be from 0 to 1, not {b!r}")
+        self.k1 = k1
+        self.b = b
+        self._clear()
+
+    def _clear(self) -> None:
+        # A row lives in a slot; slots are handed out in order and never reused before a sweep, so the postings of a
+        # term, one integer `count << 32 | slot` each, are always sorted by slot.
+        self._slots: dict[int, int] = {}
+        self._postings: dict[str, array[int]] = {}
+        self._rows: NDArray[np.int64] = np.empty(16, dtype=np.int64)
+        self._lengths: NDArray[np.float64] = np.empty(16, dtype=np.float64)
+        self._alive: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        self._used = 0
+        self._total_length = 0
+        self._posting_count = 0
+        self._saturation: NDArray[np.float64] | None = None  # k1 * (1 - b + b * length / average) of every slot
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._slots
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes; the part in Python's own dictionaries is estimated."""
+        arrays = self._rows.nbytes + self._lengths.nbytes + self._alive.nbytes
+        if self._saturation is not None:
+            arrays += self._saturation.nbytes
+        return arrays + 8 * self._posting_count + _BYTES_A_TERM * len(self._postings) + _BYTES_A_ROW * len(self._slots)
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def add(self, row: int, term_counts: Mapping[str, int]) -> None:
+        """Index one document, in place of what the row held before.
+
+        Args:
+            row: Any integer of 64 bits.
+            term_counts: How often each term occurs, 1 or more. Empty is allowed: the row then matches nothing, but
+                counts as a document.
+        """
+        if row in self._slots:
+            self.remove(row)
+        slot = self._used
+        if slot == len(self._rows):
+            self._grow()
+        postings, length = self._postings, 0
+        for term, count in term_counts.items():
+            entry = (min(count, _MAX_COUNT) << _SLOT_BITS) | slot
+            existing = postings.get(term)
+            if existing is None:
+                postings[term] = array("Q", (entry,))
+            else:
+                existing.append(entry)
+            length += count
+        self._rows[slot] = row
+        self._lengths[slot] = length
+        self._alive[slot] = True
+        self._slots[row] = slot
+        self._used += 1
+        self._total_length += length
+        self._posting_count += len(term_counts)
+        self._saturation = None
+
+    def add_many(self, documents: Iterable[tuple[int, Mapping[str, int]]]) -> None:
+        """`add` for each (row, term counts), in order."""
+        for row, term_counts in documents:
+            self.add(row, term_counts)
+
+    def remove(self, row: int) -> bool:
+        """Forget a row; False if it was not there."""
+        slot = self._slots.pop(row, None)
+        if slot is None:
+            return False
+        self._alive[slot] = False
+        self._total_length -= int(self._lengths[slot])
+        self._saturation = None
+        if not self._slots:
+            self._clear()
+        elif self._used - len(self._slots) > max(_MIN_DEAD, len(self._slots)):
+            self._sweep()
+        return True
+
+    def _grow(self) -> None:
+        size = 2 * len(self._rows)
+        self._rows = np.resize(self._rows, size)
+        self._lengths = np.resize(self._lengths, size)
+        self._alive = np.concatenate([self._alive, np.zeros(size - len(self._alive), dtype=np.bool_)])
+
+    def _sweep(self) -> None:
+        """Drop the postings of removed rows and close the gaps between slots."""
+        alive = self._alive[: self._used]
+        new_slots = np.cumsum(alive, dtype=np.uint64) - alive
+        swept: dict[str, array[int]] = {}
+        self._posting_count = 0
+        for term, packed in self._postings.items():
+            entries = np.array(packed, dtype=np.uint64)
+            slots = (entries & _SLOT_MASK).astype(np.intp)
+            kept = alive[slots]
+            entries = (entries[kept] & ~np.uint64(_SLOT_MASK)) | new_slots[slots[kept]]
+            if len(entries):
+                swept[term] = array("Q", entries.tobytes())
+                self._posting_count += len(entries)
+        self._postings = swept
+        self._rows = self._rows[: self._used][alive]
+        self._lengths = self._lengths[: self._used][alive]
+        self._used = len(self._rows)
+        self._alive = np.ones(self._used, dtype=np.bool_)
+        self._slots = {row: slot for slot, row in enumerate(self._rows.tolist())}
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query_terms: Iterable[str],
+        *,
+        rows: NDArray[np.integer[Any]] | None = None,
+        limit: int | None = None,
+    ) -> KeywordHits:
+        """Documents that contain a term of the query, best first.
+
+        Args:
+            query_terms: Terms from the tokenizer that made the documents' terms. A term counts once however often
+                the query repeats it, and their order does not matter.
+            rows: Only these rows may answer; unknown ones are ignored. None: all.
+            limit: How many to return at most; None for all.
+
+        Returns:
+            Hits; none for a query without terms or without a match.
+        """
+        terms = sorted(set(query_terms))
+        candidates = None if rows is None else self._slots_of(rows)
+        if not terms or not self._slots or (candidates is not None and not len(candidates)):
+            return _NO_HITS
+        scores, matched = self._score(terms)
+        found = np.flatnonzero(matched) if candidates is None else candidates[matched[candidates] > 0]
+        order = select_top(scores[found], self._rows[found], limit)
+        chosen = found[order]
+        return KeywordHits(
+            rows=self._rows[chosen],
+            scores=scores[chosen],
+            coverage=(matched[chosen] / len(terms)).astype(np.float32),
+        )
+
+    def _score(self, terms: list[str]) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
+        """Score and number of matched terms of every slot; 0 for slots that match nothing or were removed."""
+        scores = np.zeros(self._used, dtype=np.float64)
+        matched = np.zeros(self._used, dtype=np.uint32)
+        saturation = self._saturations()
+        has_dead = self._used != len(self._slots)
+        for term in terms:
+            packed = self._postings.get(term)
+            if packed is None:
+                continue
+            entries = np.array(packed, dtype=np.uint64)
+            slots = (entries & _SLOT_MASK).astype(np.intp)
+            counts = (entries >> _SLOT_BITS).astype(np.float64)
+            if has_dead:
+                alive = self._alive[slots]
+                slots, counts = slots[alive], counts[alive]
+            frequency = len(slots)
+            idf = np.log1p((len(self._slots) - frequency + 0.5) / (frequency + 0.5))
+            scores[slots] += idf * (self.k1 + 1) * counts / (counts + saturation[slots])
+            matched[slots] += 1
+        return scores.astype(np.float32), matched
+
+    def _saturations(self) -> NDArray[np.float64]:
+        if self._saturation is None:
+            average = max(self._total_length / len(self._slots), 1e-9)  # all documents may be without a word
+            self._saturation = self.k1 * (1 - self.b + self.b * self._lengths[: self._used] / average)
+        return self._saturation
+
+    def _slots_of(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
+        """Slots of the rows that are here, ascending, each once."""
+        known = map(self._slots.get, rows.tolist())
+        return np.unique(np.fromiter((slot for slot in known if slot is not None), dtype=np.intp))
+
+
+_NO_HITS = KeywordHits(
+    rows=np.empty(0, dtype=np.int64), scores=np.empty(0, dtype=np.float32), coverage=np.empty(0, dtype=np.float32)
+)
+
+
+def pack_terms(counts: Mapping[str, int]) -> bytes:
+    """Term counts as bytes: a version byte, the counts as little-endian uint32, the terms joined by line feeds.
+
+    The terms are sorted: equal counts give equal bytes.
+
+    Raises:
+        RecordError: A term is empty or holds a line feed, or a count is not from 1 to 2**31 - 1.
+    """
+    terms = sorted(counts)
+    numbers = array("I", [counts[term] for term in terms]) if _all_countable(counts) else None
+    if numbers is None or any(not term or "\n" in term for term in terms):
+        raise RecordError("a term must be a word without line feeds, its count from 1 to 2**31 - 1")
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    header = bytes([_PACK_VERSION]) + len(terms).to_bytes(4, "little")
+    return header + numbers.tobytes() + "\n".join(terms).encode("utf-8", "surrogatepass")
+
+
+def unpack_terms(data: bytes) -> dict[str, int]:
+    """What `pack_terms` packed.
+
+    Raises:
+        CorruptionError: The bytes are cut off, or of another version.
+    """
+    if not data or data[0] != _PACK_VERSION or len(data) < 5:
+        raise CorruptionError("stored terms are damaged or of an unknown version; reindex the store")
+    size = int.from_bytes(data[1:5], "little")
+    text_start = 5 + 4 * size
+    if len(data) < text_start:
+        raise CorruptionError("stored terms are cut off; reindex the store")
+    numbers = array("I", data[5:text_start])
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    try:
+        text = data[text_start:].decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise CorruptionError("stored terms are damaged; reindex the store") from error
+    terms = text.split("\n") if text else []
+    if len(terms) != size:
+        raise CorruptionError("stored terms are damaged; reindex the store")
+    return dict(zip(terms, numbers, strict=True))
+
+
+def _all_countable(counts: Mapping[str, int]) -> bool:
+    return all(1 <= count <= _MAX_COUNT for count in counts.values())
