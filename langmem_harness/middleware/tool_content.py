@@ -16,7 +16,7 @@ Content: TypeAlias = str | list[str | dict[Any, Any]]
 
 TEXT_TYPES = frozenset({"text", "input_text", "output_text", "text-plain"})
 MEDIA_TYPES = frozenset(
-    "image image_url input_image audio input_audio video video_url file input_file document media".split()  # noqa: SIM905
+    "image image_url input_image audio input_audio video video_url file input_file media".split()  # noqa: SIM905
 )
 LARGE_BLOCK_TOKENS = 250
 """A block of an unknown kind that is larger than this is stored with the text and becomes a labelled reference."""
@@ -77,7 +77,15 @@ def _text_of_block(block: Any) -> str | None:
 
 
 def _is_unknown(block: Any) -> bool:
-    return isinstance(block, Mapping) and block.get("type") not in TEXT_TYPES and block.get("type") not in MEDIA_TYPES
+    return isinstance(block, Mapping) and block.get("type") not in TEXT_TYPES and not _is_media(block)
+
+
+def _is_media(block: Mapping[Any, Any]) -> bool:
+    """Whether a block is a picture, sound, film or file; a document may also hold plain text, and is then none."""
+    if block.get("type") == "document":
+        source = block.get("source")
+        return isinstance(source, Mapping) and source.get("type") in ("base64", "url", "file")
+    return block.get("type") in MEDIA_TYPES
 
 
 def _rewritten(block: Any, rewrite: Callable[[str], str], inside: Callable[[str], str]) -> Any:
@@ -88,7 +96,7 @@ def _rewritten(block: Any, rewrite: Callable[[str], str], inside: Callable[[str]
     if block.get("type") in TEXT_TYPES:
         text = block.get("text")
         return {**block, "text": rewrite(text)} if isinstance(text, str) and text.strip() else block
-    if block.get("type") in MEDIA_TYPES:
+    if _is_media(block):
         return block
     return _strings_rewritten(block, inside)
 
@@ -98,7 +106,9 @@ def _strings_rewritten(value: Any, inside: Callable[[str], str]) -> Any:
         return inside(value)
     if isinstance(value, Mapping):
         return {
-            key: member if key in _OPAQUE_KEYS and isinstance(member, str) else _strings_rewritten(member, inside)
+            key: member
+            if isinstance(member, str) and key in _OPAQUE_KEYS and (key != "data" or value.get("type") != "text")
+            else _strings_rewritten(member, inside)
             for key, member in value.items()
         }
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):

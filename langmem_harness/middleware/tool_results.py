@@ -1,7 +1,7 @@
 """What a tool call may give back, whatever its shape: every tool message in it is rewritten, all else stays.
 
-A tool node knows a message, a `Command` with messages in its update, and a list of both; an update is a mapping, pairs
-of key and value, or a plain list of messages, and a message in it may be a dictionary.
+A tool node knows a message, a `Command` with messages in its update, and a list of both; an update is a mapping or
+a plain list of messages, and a message in it may be a dictionary.
 """
 
 from __future__ import annotations
@@ -42,11 +42,6 @@ def _rewrite_command(command: Command[Any], rewrite: Rewrite) -> Body[Command[An
         return dataclasses.replace(command, update={**update, "messages": messages})
     if not isinstance(update, list | tuple) or not update:
         return command
-    if all(isinstance(pair, tuple) and len(pair) == 2 for pair in update):
-        pairs = []
-        for key, value in update:
-            pairs.append((key, value if key != "messages" else (yield from _rewrite_messages(value, rewrite))))
-        return dataclasses.replace(command, update=pairs)
     if any(isinstance(part, BaseMessage) for part in update):
         return dataclasses.replace(command, update=(yield from _rewrite_messages(list(update), rewrite)))
     return command
