@@ -131,9 +131,10 @@ def load_nodes(
                 f"WHERE thread = ? AND hash IN ({_marks(batch)})",
                 (thread, *batch),
             ):
-                node = _node(row)
+                node = Node._make(row)
                 loaded[node.hash] = node
-                below.update(dict.fromkeys(split_hashes(node.children)))
+                if node.children:
+                    below.update(dict.fromkeys(split_hashes(node.children)))
         frontier = list(below)
     return loaded
 
@@ -166,11 +167,7 @@ def all_nodes(connection: sqlite3.Connection, thread: int) -> Iterator[Node]:
     for row in connection.execute(
         "SELECT hash, kind, type, value, children FROM checkpoint_nodes WHERE thread = ? ORDER BY node", (thread,)
     ):
-        yield _node(row)
-
-
-def _node(row: tuple[bytes, int, str, bytes, bytes]) -> Node:
-    return Node(bytes(row[0]), row[1], row[2], bytes(row[3]), bytes(row[4]))
+        yield Node._make(row)
 
 
 def _batched(values: Sequence[_T] | Collection[_T], size: int) -> Iterator[list[_T]]:

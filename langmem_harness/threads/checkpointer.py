@@ -249,12 +249,12 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
             remaining -= values.keys()
             if not remaining:
                 break
-        return {
-            channel: DeltaChannelHistory(
-                writes=newest_first[channel][::-1], **({"seed": seeds[channel]} if channel in seeds else {})
-            )
-            for channel in channels
-        }
+        result: dict[str, DeltaChannelHistory] = {}
+        for channel in channels:
+            result[channel] = {"writes": newest_first[channel][::-1]}
+            if channel in seeds:
+                result[channel]["seed"] = seeds[channel]
+        return result
 
     def _ancestors(self, config: RunnableConfig) -> Iterator[CheckpointTuple]:
         """Ancestors of a checkpoint, nearest first, read a page at a time."""

@@ -183,7 +183,7 @@ def _find_old(connection: sqlite3.Connection, thread: int, keep_last: int, limit
 
 
 def _delete_checkpoints(connection: sqlite3.Connection, thread: int, doomed: set[tuple[str, str]]) -> None:
-    """Delete checkpoints, their writes and the nodes only they needed, but none that a surviving one is rebuilt from."""
+    """Delete checkpoints, their writes and nodes, but none that a surviving checkpoint is rebuilt from."""
     doomed = doomed - _needed_by_others(connection, thread, doomed)
     for table in ("checkpoint_writes", "checkpoints"):
         connection.executemany(

@@ -12,10 +12,10 @@ one thing this file adds is the cutting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import ormsgpack
 from langchain_core.messages import BaseMessage
@@ -27,7 +27,7 @@ from langmem_harness.errors import CorruptionError
 
 HASH_BYTES = 32
 CHUNK_ITEMS = 32
-"""Elements per node of a long list: small enough that rewriting the last node is cheap, large enough for a flat tree."""
+"""Elements per node of a long list: few enough that rewriting the last node is cheap, enough for a flat tree."""
 
 INLINE_CHARACTERS = 512
 """Texts, byte strings and serialized objects up to this size stay inside the node around them."""
@@ -63,8 +63,7 @@ class _Code(IntEnum):
     DICT = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """One stored piece of a value.
 
     Attributes:
@@ -113,19 +112,34 @@ def split_hashes(children: bytes) -> list[bytes]:
     return [children[start : start + HASH_BYTES] for start in range(0, len(children), HASH_BYTES)]
 
 
+class ChunkNodes(NamedTuple):
+    """A chunk of a list: the name of its tree node, and that node and everything below it by name."""
+
+    name: bytes
+    nodes: Mapping[bytes, Node]
+
+
 class MessageNodes(Protocol):
-    """Turns messages into leaf nodes and back; implemented by `MessageCache`, which remembers both directions."""
+    """Turns messages into leaf nodes and back. Implemented by `MessageCache`; the encoder and decoder rely on it."""
 
     def node_of(self, message: BaseMessage, serde: SerializerProtocol) -> Node:
         """The leaf node of a message."""
         ...
 
-    def message_of(self, node_name: bytes) -> BaseMessage | None:
-        """A message of the caller's own for a node that is remembered, or None."""
+    def known_chunk(self, messages: Sequence[Any]) -> ChunkNodes | None:
+        """The nodes of these list elements, if they are a remembered chunk as it was."""
         ...
 
-    def remember(self, node: Node, message: BaseMessage) -> None:
-        """Note that this node decodes to a message like this one."""
+    def value_of(self, node_name: bytes) -> BaseMessage | list[BaseMessage] | None:
+        """The caller's own copy of a remembered message or chunk, or None."""
+        ...
+
+    def remember(self, node: Node, message: BaseMessage) -> bool:
+        """Note that this node decodes to this message, which nobody else may hold any more; whether it was noted."""
+        ...
+
+    def remember_chunk(self, node: Node, messages: Sequence[Any]) -> None:
+        """Note that this tree node is a chunk of these messages."""
         ...
 
 
@@ -215,9 +229,16 @@ class ValueEncoder:
     def _chunk_names(self, value: Sequence[Any]) -> list[bytes]:
         names = []
         for start in range(0, len(value), CHUNK_ITEMS):
+            chunk = value[start : start + CHUNK_ITEMS]
+            if (known := self._messages.known_chunk(chunk)) is not None:
+                self.nodes.update(known.nodes)
+                names.append(known.name)
+                continue
             children = _Children()
-            structure = [self._walk(item, children) for item in value[start : start + CHUNK_ITEMS]]
+            structure = [self._walk(item, children) for item in chunk]
             names.append(self._tree(structure, children))
+            if len(children.positions) == CHUNK_ITEMS:
+                self._messages.remember_chunk(self.nodes[names[-1]], chunk)
         while len(names) > CHUNK_ITEMS:
             above = []
             for start in range(0, len(names), CHUNK_ITEMS):
@@ -251,18 +272,21 @@ class ValueDecoder:
         Raises:
             CorruptionError: A node is missing or is not one of ours.
         """
-        if (message := self._messages.message_of(name)) is not None:
-            return message
+        if (remembered := self._messages.value_of(name)) is not None:
+            return remembered
         node = self._fetch(name)
         if node is None:
             raise CorruptionError(f"stored value {name.hex()[:16]} is missing; restore the file from a backup")
         node.check()
         value = self._serde.loads_typed((node.type, node.value))
         if node.kind == NodeKind.LEAF:
-            if isinstance(value, BaseMessage):
-                self._messages.remember(node, value)
+            if isinstance(value, BaseMessage) and self._messages.remember(node, value):
+                return self._messages.value_of(name) or value
             return value
-        return self.unpack(value, split_hashes(node.children))
+        structure = self.unpack(value, split_hashes(node.children))
+        if len(node.children) == CHUNK_ITEMS * HASH_BYTES and type(structure) is list:
+            self._messages.remember_chunk(node, structure)
+        return structure
 
     def unpack(self, data: bytes, children: Sequence[bytes]) -> Any:
         """The structure in the bytes of a tree node, its children decoded."""
