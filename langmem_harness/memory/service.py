@@ -7,14 +7,24 @@ from datetime import UTC, datetime
 from typing import Unpack
 
 from langgraph.store.base import BaseStore
+from langgraph.store.memory import InMemoryStore
 
 from langmem_harness.events import EventCallback
 from langmem_harness.memory.admission import AdmissionPolicy
+from langmem_harness.memory.erasing import Erasing
 from langmem_harness.memory.found import RecallResult
-from langmem_harness.memory.operations import Operations, RecallOptions, SearchOptions, UpsertOptions, UpsertResult
+from langmem_harness.memory.options import RecallOptions, SearchOptions, UpsertOptions, UpsertResult
+from langmem_harness.memory.reading import Reading
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
+from langmem_harness.memory.settings import MemorySettings, TextRedactor
 from langmem_harness.memory.steps import arun, run
+from langmem_harness.memory.writing import Writing
+from langmem_harness.receipts import ErasureReceipt
+from langmem_harness.redaction import Redactor
+
+DEFAULT_REDACTOR = Redactor()
+"""Every detector, every finding replaced by its kind."""
 
 
 def _now() -> datetime:
@@ -31,11 +41,13 @@ class LongTermMemory:
         store: Any LangGraph store. `FaissStore` searches by meaning and by words; others search by meaning when they
             were given an index, and otherwise answer with the newest memories and say so.
         policy: What is admitted.
+        redactor: Takes secrets and personal data out of what is embedded, stored, searched with and read; None: off.
         clock: Returns the current time, aware UTC.
         on_event: Gets every event.
 
     Attributes:
-        operations: The same calls as steps, for code that has two faces itself.
+        settings: What the object was made with.
+        reading, writing, erasing: The same calls as steps, for code that has two faces itself.
 
     Example:
         >>> from langgraph.store.memory import InMemoryStore
@@ -52,37 +64,45 @@ class LongTermMemory:
         store: BaseStore,
         *,
         policy: AdmissionPolicy | None = None,
+        redactor: TextRedactor | None = DEFAULT_REDACTOR,
         clock: Callable[[], datetime] = _now,
         on_event: EventCallback | None = None,
     ) -> None:
         self.store = store
-        self.clock = clock
-        self.on_event = on_event
-        self.operations = Operations(store, policy=policy or AdmissionPolicy(), clock=clock, on_event=on_event)
+        self.settings = MemorySettings(
+            policy=policy or AdmissionPolicy(),
+            redactor=redactor,
+            clock=clock,
+            on_event=on_event,
+            lists_newest_first=not isinstance(store, InMemoryStore),  # that one lists in the order of writing
+        )
+        self.reading = Reading(self.settings)
+        self.writing = Writing(self.settings, self.reading)
+        self.erasing = Erasing(self.settings, self.reading)
 
     def upsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> UpsertResult:
         """Remember a statement, or say which rule refused it (see `UpsertOptions`)."""
-        return run(self.store, self.operations.upsert(scope, text, **options))
+        return run(self.store, self.writing.upsert(scope, text, **options))
 
     async def aupsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> UpsertResult:
         """Async twin of `upsert`."""
-        return await arun(self.store, self.operations.upsert(scope, text, **options))
+        return await arun(self.store, self.writing.upsert(scope, text, **options))
 
     def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> RecallResult:
         """Find memories by meaning and words, best first (see `SearchOptions`)."""
-        return run(self.store, self.operations.search(scope, query, **options))
+        return run(self.store, self.reading.search(scope, query, **options))
 
     async def asearch(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> RecallResult:
         """Async twin of `search`."""
-        return await arun(self.store, self.operations.search(scope, query, **options))
+        return await arun(self.store, self.reading.search(scope, query, **options))
 
     def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
         """What to put in front of a model: the best of a search, the newest, and summaries (see `RecallOptions`)."""
-        return run(self.store, self.operations.recall(scope, query, **options))
+        return run(self.store, self.reading.recall(scope, query, **options))
 
     async def arecall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
         """Async twin of `recall`."""
-        return await arun(self.store, self.operations.recall(scope, query, **options))
+        return await arun(self.store, self.reading.recall(scope, query, **options))
 
     def get(self, scope: MemoryScope, key: str) -> MemoryRecord:
         """The memory with this key.
@@ -90,31 +110,55 @@ class LongTermMemory:
         Raises:
             NotFoundError: Unknown, expired, or of another scope: the answer is the same.
         """
-        return run(self.store, self.operations.get(scope, key))
+        return run(self.store, self.reading.get(scope, key))
 
     async def aget(self, scope: MemoryScope, key: str) -> MemoryRecord:
         """Async twin of `get`."""
-        return await arun(self.store, self.operations.get(scope, key))
+        return await arun(self.store, self.reading.get(scope, key))
 
-    def delete(self, scope: MemoryScope, key: str) -> MemoryRecord:
-        """Forget one memory with all its versions, and return what it was.
+    def delete(self, scope: MemoryScope, key: str) -> ErasureReceipt:
+        """Forget one memory with its history.
 
         Raises:
             NotFoundError: Unknown, or of another scope: the answer is the same.
         """
-        return run(self.store, self.operations.delete(scope, key))
+        return run(self.store, self.erasing.delete(scope, key))
 
-    async def adelete(self, scope: MemoryScope, key: str) -> MemoryRecord:
+    async def adelete(self, scope: MemoryScope, key: str) -> ErasureReceipt:
         """Async twin of `delete`."""
-        return await arun(self.store, self.operations.delete(scope, key))
+        return await arun(self.store, self.erasing.delete(scope, key))
+
+    def forget_all(self, scope: MemoryScope) -> ErasureReceipt:
+        """Forget everything of exactly this scope; other users, tenants and agents keep theirs."""
+        return run(self.store, self.erasing.forget_all(scope))
+
+    async def aforget_all(self, scope: MemoryScope) -> ErasureReceipt:
+        """Async twin of `forget_all`."""
+        return await arun(self.store, self.erasing.forget_all(scope))
+
+    def erase_thread(self, thread_id: str) -> ErasureReceipt:
+        """Take a thread out of every memory, of whatever owner, that cites it; what cites nothing else goes."""
+        return run(self.store, self.erasing.erase_thread(thread_id))
+
+    async def aerase_thread(self, thread_id: str) -> ErasureReceipt:
+        """Async twin of `erase_thread`."""
+        return await arun(self.store, self.erasing.erase_thread(thread_id))
+
+    def purge(self, scope: MemoryScope) -> ErasureReceipt:
+        """Remove what has expired; until then it lies in the store but is never found."""
+        return run(self.store, self.erasing.purge(scope))
+
+    async def apurge(self, scope: MemoryScope) -> ErasureReceipt:
+        """Async twin of `purge`."""
+        return await arun(self.store, self.erasing.purge(scope))
 
     def list(self, scope: MemoryScope, *, kind: str | None = None) -> tuple[MemoryRecord, ...]:
         """Every memory of the scope that has not expired, newest first, ties by key."""
-        return run(self.store, self.operations.list_all(scope, kind=kind))
+        return run(self.store, self.reading.list_all(scope, kind=kind))
 
     async def alist(self, scope: MemoryScope, *, kind: str | None = None) -> tuple[MemoryRecord, ...]:
         """Async twin of `list`."""
-        return await arun(self.store, self.operations.list_all(scope, kind=kind))
+        return await arun(self.store, self.reading.list_all(scope, kind=kind))
 
     def history(self, scope: MemoryScope, key: str) -> tuple[MemoryRecord, ...]:
         """The current memory and every statement it superseded, newest first.
@@ -122,8 +166,8 @@ class LongTermMemory:
         Raises:
             NotFoundError: Unknown, or of another scope.
         """
-        return run(self.store, self.operations.history(scope, key))
+        return run(self.store, self.reading.history(scope, key))
 
     async def ahistory(self, scope: MemoryScope, key: str) -> tuple[MemoryRecord, ...]:
         """Async twin of `history`."""
-        return await arun(self.store, self.operations.history(scope, key))
+        return await arun(self.store, self.reading.history(scope, key))

@@ -33,11 +33,16 @@ Steps: TypeAlias = Generator[Batch | Call, Any, T]
 
 
 def run(store: BaseStore, steps: Steps[T]) -> T:
-    """Drive `steps` to its result with the store's sync face."""
+    """Drive `steps` to its result with the store's sync face. Errors are raised inside the steps first."""
     try:
         request = next(steps)
         while True:
-            request = steps.send(store.batch(request.operations) if isinstance(request, Batch) else request.function())
+            try:
+                answer = store.batch(request.operations) if isinstance(request, Batch) else request.function()
+            except Exception as error:  # noqa: BLE001 - the steps decide; what they do not handle is raised from here
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     finally:
@@ -45,15 +50,19 @@ def run(store: BaseStore, steps: Steps[T]) -> T:
 
 
 async def arun(store: BaseStore, steps: Steps[T]) -> T:
-    """Drive `steps` to its result with the store's async face."""
+    """Drive `steps` to its result with the store's async face. Errors are raised inside the steps first."""
     try:
         request = next(steps)
         while True:
-            request = steps.send(
-                await store.abatch(request.operations)
-                if isinstance(request, Batch)
-                else await asyncio.to_thread(request.function)
-            )
+            try:
+                if isinstance(request, Batch):
+                    answer = await store.abatch(request.operations)
+                else:
+                    answer = await asyncio.to_thread(request.function)
+            except Exception as error:  # noqa: BLE001 - see `run`
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     finally:

@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
 from langmem_harness.errors import NotFoundError
-from langmem_harness.events import ContentScreened, MemoryEvent, MemoryRecalled, MemoryRefused, emit
+from langmem_harness.events import ContentScreened, MemoryEvent, MemoryRecalled, MemoryRefused
 from langmem_harness.memory.evidence import find_evidence
 from langmem_harness.memory.found import RecalledMemory, RecallResult
 from langmem_harness.memory.recall import describe, json_line
@@ -84,7 +84,7 @@ class _Call:
     messages: Sequence[BaseMessage]
 
     def emit(self, event: MemoryEvent) -> None:
-        emit(event, self.memory.on_event)
+        self.memory.settings.emit(event)
 
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
@@ -139,14 +139,14 @@ def _save(call: _Call, arguments: SaveMemory, *, require_evidence: bool) -> Step
         hint = "only what the user said in this conversation is kept; give their exact words as quote"
         return json_line({"status": "refused", "reason": "no_evidence", "hint": hint})
     has_slot = bool(arguments.subject and arguments.attribute)
-    result = yield from call.memory.operations.upsert(
+    result = yield from call.memory.writing.upsert(
         call.scope,
         arguments.text,
         source=MemorySource(
             thread_id=call.thread_id,
             message_id=evidence.message_id if evidence else None,
             quote=evidence.quote if evidence else None,
-            stated_at=call.memory.clock(),
+            stated_at=call.memory.settings.clock(),
         ),
         kind=arguments.kind,
         subject=arguments.subject if has_slot else None,
@@ -160,12 +160,12 @@ def _save(call: _Call, arguments: SaveMemory, *, require_evidence: bool) -> Step
 
 def _search(call: _Call, arguments: SearchMemory, *, top_k: int) -> Steps[str]:
     limit = _within_bounds(arguments.limit, default=top_k)
-    result = yield from call.memory.operations.search(call.scope, arguments.query, top_k=limit, threshold=None)
+    result = yield from call.memory.reading.search(call.scope, arguments.query, top_k=limit, threshold=None)
     return _answer(call, result, surface=SEARCH_MEMORY)
 
 
 def _list(call: _Call, arguments: ListMemories) -> Steps[str]:
-    records = yield from call.memory.operations.list_all(call.scope)
+    records = yield from call.memory.reading.list_all(call.scope)
     shown = records[: _within_bounds(arguments.limit, default=MAX_SHOWN)]
     memories = tuple(RecalledMemory(record=record, layer="recent", retrieval="recent") for record in shown)
     return _answer(call, RecallResult(memories=memories), surface=LIST_MEMORIES, total=len(records))
@@ -173,7 +173,7 @@ def _list(call: _Call, arguments: ListMemories) -> Steps[str]:
 
 def _forget(call: _Call, arguments: ForgetMemory) -> Steps[str]:
     try:
-        yield from call.memory.operations.delete(call.scope, arguments.id)
+        yield from call.memory.erasing.delete(call.scope, arguments.id)
     except NotFoundError:
         return json_line({"status": "not_found", "hint": "search_memory and list_memories show the ids"})
     return json_line({"status": "forgotten", "id": arguments.id})

@@ -31,13 +31,14 @@ class UpsertPlan:
         action: See `UpsertAction`.
         record: The current memory after the write.
         writes_record: Whether `record` has to be written (False: it is stored as it is, or only the history grows).
-        version: A statement for the history, or None.
+        versions: Statements for the history. A slot's statements are all in it, the current one too, so that a
+            writer who lost a race finds what it would have overwritten.
     """
 
     action: UpsertAction
     record: MemoryRecord
     writes_record: bool = True
-    version: MemoryRecord | None = None
+    versions: tuple[MemoryRecord, ...] = ()
 
 
 def plan_upsert(new: MemoryRecord, current: MemoryRecord | None, neighbours: Sequence[MemoryRecord] = ()) -> UpsertPlan:
@@ -50,13 +51,15 @@ def plan_upsert(new: MemoryRecord, current: MemoryRecord | None, neighbours: Seq
     """
     if current is None:
         twin = next((other for other in neighbours if says_the_same(new.text, other.text)), None)
-        return UpsertPlan(action="added", record=new) if twin is None else _merge(twin, new)
+        if twin is not None:
+            return _merge(twin, new)
+        return UpsertPlan(action="added", record=new, versions=() if new.subject is None else (new,))
     if fold(current.text) == fold(new.text) and current.retracted == new.retracted:
         return _merge(current, new)
     if new.ordinal < current.ordinal:
-        return UpsertPlan(action="older", record=current, writes_record=False, version=new)
+        return UpsertPlan(action="older", record=current, writes_record=False, versions=(new,))
     successor = dataclasses.replace(new, supersedes=current.version_key, created_at=current.created_at)
-    return UpsertPlan(action="superseded", record=successor, version=current)
+    return UpsertPlan(action="superseded", record=successor, versions=(current, successor))
 
 
 def says_the_same(text: str, other: str) -> bool:

@@ -22,7 +22,8 @@ from langmem_harness.memory.admission import AdmissionPolicy
 from langmem_harness.memory.found import Layer, RecalledMemory, RecallResult
 from langmem_harness.memory.recall import RecallBlock, render_recall
 from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread_from_config
-from langmem_harness.memory.service import LongTermMemory
+from langmem_harness.memory.service import DEFAULT_REDACTOR, LongTermMemory
+from langmem_harness.memory.settings import TextRedactor
 from langmem_harness.memory.steps import Steps, arun, run
 from langmem_harness.memory.tools import SEARCH_MEMORY, create_memory_tools
 from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
@@ -87,6 +88,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         token_budget: Largest size of the block; what does not fit is left out, least important first.
         store: Used instead of the store of the graph.
         policy: What is admitted into memory.
+        redactor: Takes secrets and personal data out of what is stored, searched with and recalled; None: off.
         share_between_agents: Use the user's one memory whatever agent runs. Off: each agent named in the runtime has
             its own.
         require_evidence: The save tool keeps only what the user said in this thread.
@@ -115,6 +117,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         token_budget: int = 1_500,
         store: BaseStore | None = None,
         policy: AdmissionPolicy | None = None,
+        redactor: TextRedactor | None = DEFAULT_REDACTOR,
         share_between_agents: bool = False,
         require_evidence: bool = True,
         require_recall: bool = False,
@@ -137,6 +140,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._token_budget = token_budget
         self._store = store
         self._policy = policy
+        self._redactor = redactor
         self._share_between_agents = share_between_agents
         self._require_recall = require_recall
         self._token_counter = token_counter
@@ -207,7 +211,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             return rendered["text"]
         pinned: PinnedRecall | None = state.get("memory_recall")
         if pinned is not None and pinned["message"] == message_identity(message):
-            records = yield from memory.operations.pinned(scope, [pin["version"] for pin in pinned["pins"]])
+            records = yield from memory.reading.pinned(scope, [pin["version"] for pin in pinned["pins"]])
             result = unpin_recall(pinned, records)
         else:
             result = yield from self._recall(message, memory, scope)
@@ -216,7 +220,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
 
     def _recall(self, message: BaseMessage, memory: LongTermMemory, scope: MemoryScope) -> Steps[RecallResult]:
         return (
-            yield from memory.operations.recall(
+            yield from memory.reading.recall(
                 scope,
                 message.text[:MAX_QUERY_CHARACTERS],
                 semantic=self._top_k,
@@ -235,7 +239,9 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             raise ConfigurationError(
                 "long-term memory needs a store: pass store= to create_agent, or to LongTermMemoryMiddleware"
             )
-        memory = LongTermMemory(store, policy=self._policy, clock=self._clock, on_event=self._on_event)
+        memory = LongTermMemory(
+            store, policy=self._policy, redactor=self._redactor, clock=self._clock, on_event=self._on_event
+        )
         return memory, scope.shared if self._share_between_agents else scope
 
     def _render(self, result: RecallResult) -> RecallBlock | None:

@@ -1,0 +1,88 @@
+"""What may be said about a statement, a search and a recall; and what an upsert answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypedDict
+
+from langmem_harness.memory.records import MemoryRecord, MemorySource, SourceKind
+from langmem_harness.memory.upsert import UpsertAction
+
+
+class UpsertOptions(TypedDict, total=False):
+    """What may be said about a statement.
+
+    Keys:
+        source: Where it comes from; one source or several. Default: none.
+        source_kind: Who stated it. Default ``"user"``.
+        kind: Default ``"fact"``.
+        subject, attribute: The slot it fills; both or neither. A later statement for the same slot supersedes it.
+        ttl: How long it is kept; None keeps it. Default: what the policy says for the kind.
+        explicit: Somebody asked to remember exactly this. Default False.
+        ordinal: Position of the statement; default: the newest `stated_at` of its sources, else now, in microseconds.
+        derived_from: Version keys of memories it was concluded from.
+        retracted: The slot has no value any more; needs a slot.
+    """
+
+    source: MemorySource | Sequence[MemorySource] | None
+    source_kind: SourceKind
+    kind: str
+    subject: str | None
+    attribute: str | None
+    ttl: timedelta | None
+    explicit: bool
+    ordinal: int
+    derived_from: Sequence[str]
+    retracted: bool
+
+
+class SearchOptions(TypedDict, total=False):
+    """Settings of a search.
+
+    Keys:
+        top_k: How many at most, 1 or more. Default 5.
+        threshold: Smallest cosine of a memory that only the semantic leg found, inclusive; what the keyword leg found
+            stays. None: no threshold. Default 0.7.
+        mmr_lambda: Variety: 1.0 is relevance only, 0.0 variety only. Default None: not asked for.
+        kind: Only memories of this kind.
+    """
+
+    top_k: int
+    threshold: float | None
+    mmr_lambda: float | None
+    kind: str | None
+
+
+class RecallOptions(TypedDict, total=False):
+    """Settings of a hierarchical recall: how many of each layer, 0 or more, and how many in all.
+
+    Keys:
+        recent: The newest memories. Default 5.
+        semantic: The best of a search. Default 3.
+        summaries: The best of the memories of kind ``"summary"``. Default 2.
+        limit: How many in all after removing doubles, 1 or more. Default 10.
+        threshold: As in `SearchOptions`. Default None.
+    """
+
+    recent: int
+    semantic: int
+    summaries: int
+    limit: int
+    threshold: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpsertResult:
+    """What an upsert did.
+
+    Attributes:
+        action: See `UpsertAction`.
+        record: The current memory, or None when the statement was refused.
+        reason: Name of the rule that refused it.
+    """
+
+    action: UpsertAction
+    record: MemoryRecord | None = None
+    reason: str | None = None

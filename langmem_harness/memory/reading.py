@@ -1,0 +1,217 @@
+"""Reading memory, as steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, Unpack
+
+from langgraph.store.base import GetOp, SearchItem, SearchOp
+
+from langmem_harness.errors import ConfigurationError, NotFoundError
+from langmem_harness.memory.found import FoundBy, Layer, RecalledMemory, RecallResult, merge_layers
+from langmem_harness.memory.options import RecallOptions, SearchOptions
+from langmem_harness.memory.records import MemoryRecord, key_of_version
+from langmem_harness.memory.scope import MemoryScope
+from langmem_harness.memory.settings import MemorySettings
+from langmem_harness.memory.steps import Batch, Steps
+from langmem_harness.memory.stored import all_items, record_of
+
+SUMMARY = "summary"
+"""Kind of the memories that sum up a conversation; a layer of their own in a recall."""
+
+NO_INDEX = "the store has no search index"
+"""Why a search was answered with the newest memories by a store that is not ours."""
+
+DEFAULT_TOP_K = 5
+DEFAULT_THRESHOLD = 0.7
+
+
+class Reading:
+    """Every reading operation; what comes out is redacted and has not expired."""
+
+    def __init__(self, settings: MemorySettings) -> None:
+        self._settings = settings
+
+    def get(self, scope: MemoryScope, key: str) -> Steps[MemoryRecord]:
+        """One memory."""
+        record = yield from self.current(scope, key)
+        if record is None or record.has_expired(self._settings.clock()):
+            raise not_found(key)
+        (shown,) = yield from self._settings.redacted_records([record])
+        return shown
+
+    def list_all(self, scope: MemoryScope, *, kind: str | None = None) -> Steps[tuple[MemoryRecord, ...]]:
+        """Every memory, newest first, ties by key."""
+        items = yield from all_items(scope.memories, None if kind is None else {"kind": kind})
+        now = self._settings.clock()
+        records = [record for item in items if not (record := record_of(item, scope)).has_expired(now)]
+        shown = yield from self._settings.redacted_records(records)
+        return tuple(sorted(shown, key=_newest_first))
+
+    def history(self, scope: MemoryScope, key: str) -> Steps[tuple[MemoryRecord, ...]]:
+        """The current memory, then every other statement under its key, newest first."""
+        record = yield from self.current(scope, key)
+        if record is None:
+            raise not_found(key)
+        versions = yield from self.versions(scope, key)
+        others = [version for version in versions if version.version != record.version]
+        others.sort(key=lambda version: (-version.ordinal, version.version))
+        return tuple((yield from self._settings.redacted_records([record, *others])))
+
+    def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> Steps[RecallResult]:
+        """The best memories for a query; the newest ones when the query is blank."""
+        top_k = options.get("top_k", DEFAULT_TOP_K)
+        if top_k < 1:
+            raise ConfigurationError(f"top_k must be 1 or more, not {top_k!r}")
+        kind = options.get("kind")
+        filter = None if kind is None else {"kind": kind}
+        if not query.strip():
+            return (yield from self._shown(scope, (yield from self._newest(scope, top_k, filter))))
+        query = yield from self._redacted_query(query)
+        threshold = options.get("threshold", DEFAULT_THRESHOLD)
+        found = yield from self._searched(scope, query, top_k, filter, threshold)
+        return (yield from self._shown(scope, found))
+
+    def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> Steps[RecallResult]:
+        """The layers of a hierarchical recall, merged."""
+        recent, semantic = options.get("recent", 5), options.get("semantic", 3)
+        summaries, limit = options.get("summaries", 2), options.get("limit", 10)
+        if min(recent, semantic, summaries) < 0 or limit < 1:
+            raise ConfigurationError("recent, semantic and summaries must be 0 or more, limit 1 or more")
+        threshold = options.get("threshold")
+        others: dict[str, Any] = {"kind": {"$ne": SUMMARY}}
+        layers: dict[Layer, RecallResult]
+        layers = {"semantic": RecallResult(), "recent": RecallResult(), "summary": RecallResult()}
+        if recent:
+            layers["recent"] = yield from self._newest(scope, recent, others)
+        if query.strip():
+            query = yield from self._redacted_query(query)
+            if semantic:
+                layers["semantic"] = yield from self._searched(scope, query, semantic, others, threshold)
+            if summaries:
+                layers["summary"] = yield from self._searched(scope, query, summaries, {"kind": SUMMARY}, threshold)
+        return (yield from self._shown(scope, merge_layers(layers, limit)))
+
+    def pinned(self, scope: MemoryScope, pins: Sequence[str]) -> Steps[list[MemoryRecord | None]]:
+        """The statements with these version keys, current or superseded; None for those that were forgotten."""
+        if not pins:
+            return []
+        items = yield Batch(
+            [
+                *(GetOp(scope.memories, key_of_version(pin)) for pin in pins),
+                *(GetOp(scope.versions, pin) for pin in pins),
+            ]
+        )
+        found: dict[str, MemoryRecord] = {}
+        for pin, current, version in zip(pins, items, items[len(pins) :], strict=False):
+            for item in (version, current):  # the current one knows more sources
+                if item is not None and (record := record_of(item, scope, key=key_of_version(pin))).version_key == pin:
+                    found[pin] = record
+        shown = yield from self._settings.redacted_records(found.values())
+        by_pin = dict(zip(found, shown, strict=True))
+        return [by_pin.get(pin) for pin in pins]
+
+    def near(self, scope: MemoryScope, text: str, cosine: float) -> Steps[list[MemoryRecord]]:
+        """The memories without a slot that are at least this close in meaning, best first; none without vectors."""
+        (items,) = yield Batch([SearchOp(scope.memories, None, 3, 0, text)])
+        return [
+            hit.record
+            for hit in self._found(scope, items)
+            if hit.cosine is not None and hit.cosine >= cosine and hit.record.subject is None
+        ]
+
+    def current(self, scope: MemoryScope, key: str) -> Steps[MemoryRecord | None]:
+        """The stored record as it is: not redacted, perhaps expired."""
+        (item,) = yield Batch([GetOp(scope.memories, key)])
+        return None if item is None else record_of(item, scope)
+
+    def versions(self, scope: MemoryScope, key: str) -> Steps[list[MemoryRecord]]:
+        """The statements in the history of a key, as they are stored, in no order."""
+        items = yield from all_items(scope.versions, {"of": key})
+        return [record_of(item, scope, key=key) for item in items]
+
+    # -- parts --------------------------------------------------------------------------------------------------
+
+    def _redacted_query(self, query: str) -> Steps[str]:
+        """Queries are embedded too, perhaps by somebody else's server."""
+        (clean,) = yield from self._settings.redacted([query], surface="query")
+        return clean or ""
+
+    def _searched(
+        self, scope: MemoryScope, query: str, top_k: int, filter: dict[str, Any] | None, threshold: float | None
+    ) -> Steps[RecallResult]:
+        limit = top_k
+        while True:
+            (items,) = yield Batch([SearchOp(scope.memories, filter, limit, 0, query)])
+            found = self._found(scope, items, threshold)
+            expired = self._count_expired(scope, items)
+            if not expired or len(items) < limit or len(items) - expired >= top_k:
+                degraded = found.degraded or (NO_INDEX if items and found.retrieval == "recent" else None)
+                return dataclasses.replace(found, memories=found.memories[:top_k], degraded=degraded)
+            limit += max(expired, top_k)  # expired ones took places: look further
+
+    def _newest(self, scope: MemoryScope, count: int, filter: dict[str, Any] | None) -> Steps[RecallResult]:
+        limit = count
+        while True:
+            if self._settings.lists_newest_first:
+                (items,) = yield Batch([SearchOp(scope.memories, filter, limit, 0, None)])
+            else:
+                items = yield from all_items(scope.memories, filter)
+            found = sorted(self._found(scope, items), key=lambda hit: _newest_first(hit.record))
+            if len(found) >= count or len(items) < limit or not self._settings.lists_newest_first:
+                return RecallResult(memories=tuple(found[:count]), retrieval="recent")
+            limit *= 2  # expired ones took places
+
+    def _found(self, scope: MemoryScope, items: Iterable[SearchItem], threshold: float | None = None) -> RecallResult:
+        now = self._settings.clock()
+        memories = []
+        first: FoundBy | None = None
+        for item in items:
+            found_by = FoundBy.of(item)
+            first = first or found_by
+            record = record_of(item, scope)
+            below = threshold is not None and found_by.cosine is not None and found_by.cosine < threshold
+            if record.has_expired(now) or (below and found_by.retrieval == "semantic"):
+                continue
+            memories.append(
+                RecalledMemory(
+                    record=record,
+                    retrieval=found_by.retrieval,
+                    score=found_by.score,
+                    score_kind=found_by.score_kind,
+                    cosine=found_by.cosine,
+                )
+            )
+        return RecallResult(
+            memories=tuple(memories),
+            retrieval=first.retrieval if first else "recent",
+            degraded=first.degraded if first else None,
+        )
+
+    def _count_expired(self, scope: MemoryScope, items: Iterable[SearchItem]) -> int:
+        now = self._settings.clock()
+        return sum(record_of(item, scope).has_expired(now) for item in items)
+
+    def _shown(self, scope: MemoryScope, result: RecallResult) -> Steps[RecallResult]:
+        """Redact, and mark what was concluded from a statement that is not the current one any more."""
+        records = yield from self._settings.redacted_records(found.record for found in result)
+        parents = list(dict.fromkeys(pin for record in records for pin in record.derived_from))
+        current: set[str] = set()
+        if parents:
+            items = yield Batch([GetOp(scope.memories, key_of_version(pin)) for pin in parents])
+            current = {record_of(item, scope).version_key for item in items if item is not None}
+        memories = tuple(
+            dataclasses.replace(found, record=record, outdated=not current.issuperset(record.derived_from))
+            for found, record in zip(result, records, strict=True)
+        )
+        return dataclasses.replace(result, memories=memories)
+
+
+def not_found(key: str) -> NotFoundError:
+    """The one answer for a key that is unknown, expired or in another scope."""
+    return NotFoundError(f"no memory {key!r} in this scope")
+
+
+def _newest_first(record: MemoryRecord) -> tuple[float, str]:
+    return (-record.updated_at.timestamp(), record.key)
