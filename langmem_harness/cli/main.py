@@ -1,0 +1,33 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from langmem_harness import __version__
+from langmem_harness.cli.replay import replay
+
+app = typer.Typer(
+    name="langmem-harness",
+    help="Memory for LangChain and LangGraph agents: replay, inspect, verify.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(replay)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"langmem-harness {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Memory for LangChain and LangGraph agents: replay, inspect, verify."""

@@ -1,0 +1,228 @@
+"""`open_memory`: checkpointer, store and thread log of one place, opened and closed together."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel
+
+from langmem_harness.embeddings import resolve_embeddings
+from langmem_harness.errors import ConfigurationError, MissingExtraError, StorageClosedError, StorageUnavailableError
+from langmem_harness.events import EventCallback
+from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
+from langmem_harness.middleware.long_term import LongTermMemoryMiddleware, Mode
+from langmem_harness.middleware.tool_output import ToolOutputSummarizationMiddleware
+from langmem_harness.sqlite import MEMORY_LOCATION, Database
+from langmem_harness.store import FaissStore, Retrieval
+from langmem_harness.summaries import Summarizer
+from langmem_harness.threads import SqliteCheckpointer, ThreadLog
+from langmem_harness.window.limits import Size, TriggerForm
+
+THREADS_FILE = "threads.sqlite"
+MEMORY_FILE = "memory.sqlite"
+
+_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+class AgentMemory:
+    """What `open_memory` returns: everything an agent needs to remember, closed by one call.
+
+    Use it as a context manager (``with`` or ``async with``) or call `close`.
+
+    Attributes:
+        location: The folder, or ``":memory:"``.
+        checkpointer: LangGraph checkpointer that serves ``invoke`` and ``ainvoke``.
+        store: LangGraph store: SQLite is the truth, vector and keyword index are caches.
+        thread_log: Append-only log of turns, in the checkpointer's file.
+    """
+
+    def __init__(
+        self,
+        *,
+        location: str,
+        checkpointer: SqliteCheckpointer,
+        store: FaissStore,
+        thread_log: ThreadLog,
+        threads: Database,
+        on_event: EventCallback | None,
+    ) -> None:
+        self.location = location
+        self.checkpointer = checkpointer
+        self.store = store
+        self.thread_log = thread_log
+        self._threads = threads
+        self._on_event = on_event
+        self._closed = False
+
+    def middleware(
+        self,
+        *,
+        trigger: TriggerForm | None = ("fraction", 0.8),
+        keep: Size = ("fraction", 0.3),
+        keep_first: int = 1,
+        summarizer: Summarizer | BaseChatModel | str | None = None,
+        memory_mode: Mode | None = "both",
+        top_k: int = 5,
+        tool_output_trigger: tuple[str, int | float] | None = ("tokens", 2_000),
+    ) -> list[AgentMiddleware[Any, Any, Any]]:
+        """The recommended stack, outermost first: long-term memory, compaction, tool outputs.
+
+        Recalled memories are added outside compaction, so that they are measured with everything else; tool outputs are
+        shortened innermost, before anything else sees them. Each class also works alone, with more settings.
+
+        Args:
+            trigger: When history is compacted; None: never.
+            keep: What stays behind the cut.
+            keep_first: Opening groups that always stay.
+            summarizer: Writes what stands in for left-out history; None leaves a bare marker.
+            memory_mode: ``"tools"``, ``"inject"`` or ``"both"``; None leaves it out, and then no user id is
+                needed.
+            top_k: How many memories a search brings.
+            tool_output_trigger: Results above this are stored and shortened; None leaves them as they are.
+        """
+        stack: list[AgentMiddleware[Any, Any, Any]] = []
+        if memory_mode is not None:
+            stack.append(LongTermMemoryMiddleware(memory_mode, top_k=top_k, store=self.store, on_event=self._on_event))
+        stack.append(
+            HistoryCompactionMiddleware(
+                trigger,
+                keep,
+                keep_first=keep_first,
+                summarizer=summarizer,
+                store=self.store,
+                on_event=self._on_event,
+            )
+        )
+        if tool_output_trigger is not None:
+            stack.append(
+                ToolOutputSummarizationMiddleware(tool_output_trigger, store=self.store, on_event=self._on_event)
+            )
+        return stack
+
+    def close(self) -> None:
+        """Close store and checkpointer. Safe to call twice; using either afterwards is a `StorageClosedError`."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.store.close()
+        finally:
+            self.checkpointer.close()
+            self._threads.close()
+
+    def __enter__(self) -> Self:
+        if self._closed:
+            raise StorageClosedError(f"the memory at {self.location!r} was closed; open it again")
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_memory(
+    location: str | os.PathLike[str],
+    *,
+    embeddings: Embeddings | str | None = None,
+    retrieval: Retrieval = "hybrid",
+    busy_timeout_seconds: float = 10.0,
+    on_event: EventCallback | None = None,
+) -> AgentMemory:
+    """Open (or create) the memory of an agent.
+
+        A folder holds two SQLite files in WAL mode: ``threads.sqlite`` (checkpoints and thread log, flushed to disk at
+XX
+        folder open.
+
+        Args:
+            location: A folder, created with owner-only permissions if it is not there; or ``":memory:"`` for tests.
+            embeddings: None for keyword search only; ``"local"`` for the local model (extra ``local``); any string that
+    XX
+            retrieval: How the store searches unless a call says otherwise; without embeddings always by keyword.
+            busy_timeout_seconds: How long a write waits for another process; 0 or more.
+            on_event: Gets every event of the store and of the middleware that `AgentMemory.middleware` makes.
+
+        Raises:
+            ConfigurationError: `embeddings` or `retrieval` cannot work.
+            MissingExtraError: An extra is not installed; its name is in the message.
+            StorageUnavailableError: The folder cannot be created or written, or is a file.
+            SchemaVersionError: Written by a newer version of this package; nothing was changed.
+            CorruptionError: A file is damaged or not a SQLite database.
+            StorageBusyError: Another process held a write lock for too long.
+
+        Example:
+            >>> with open_memory(":memory:") as memory:
+            ...     memory.store.put(("users", "ada"), "tea", {"text": "likes green tea"})
+            ...     memory.store.search(("users", "ada"), query="tea")[0].retrieval
+            'keyword'
+    """
+    place = os.fspath(location)
+    if not isinstance(place, str) or not place.strip():
+        raise ConfigurationError(f"location must be a folder or ':memory:', not {location!r}")
+    url = _URL.match(place)
+    if url is not None:
+        raise _unsupported(url.group(1))
+    resolved = resolve_embeddings(embeddings)
+    threads_place, memory_place = (
+        (MEMORY_LOCATION, MEMORY_LOCATION) if place == MEMORY_LOCATION else _prepare_folder(Path(place))
+    )
+    threads = Database(threads_place, busy_timeout_seconds=busy_timeout_seconds, synchronous="full")
+    checkpointer: SqliteCheckpointer | None = None
+    try:
+        checkpointer = SqliteCheckpointer(threads)
+        thread_log = ThreadLog(threads)
+        store = FaissStore(
+            memory_place,
+            index=None if resolved is None else {"embed": resolved},
+            retrieval=retrieval,
+            busy_timeout_seconds=busy_timeout_seconds,
+            on_event=on_event,
+        )
+    except BaseException:
+        if checkpointer is not None:
+            checkpointer.close()
+        threads.close()
+        raise
+    return AgentMemory(
+        location=place,
+        checkpointer=checkpointer,
+        store=store,
+        thread_log=thread_log,
+        threads=threads,
+        on_event=on_event,
+    )
+
+
+def _prepare_folder(folder: Path) -> tuple[str, str]:
+    if folder.exists() and not folder.is_dir():
+        raise StorageUnavailableError(f"{str(folder)!r} is a file; open_memory needs a folder")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageUnavailableError(f"the folder {str(folder)!r} cannot be created: {error.strerror}") from error
+    return str(folder / THREADS_FILE), str(folder / MEMORY_FILE)
+
+
+def _unsupported(scheme: str) -> ConfigurationError:
+    if scheme.partition("+")[0] not in ("postgres", "postgresql"):
+        return ConfigurationError(f"{scheme!r} URLs are not supported; give a folder or ':memory:'")
+    error = MissingExtraError("Postgres", "postgres")
+    return ConfigurationError(
+        "open_memory does not open Postgres yet. Pass LangGraph's own PostgresSaver and PostgresStore to the graph "
+        f"and the middleware of this package as it is. {error}"
+    )
