@@ -1,15 +1,16 @@
 """Tool outputs measured: tokens of a long run, extracts of logs, screening's false positives and speed.
 
-    python -m benchmarks.tool_outputs [--data FOLDER] [--texts FOLDER]
+    python -m benchmarks tool_outputs [-- --data FOLDER --texts FOLDER]
 
-`--data` is a folder with ``loghub`` in it (``**/*.log``); without it the figures for real logs are not measured and the
-report says so. `--texts` is a folder of ordinary text for the false positives of screening; by default the documents
-and licences of the installed packages.
+`--data` is a folder with real logs (``**/*.log``); where it is missing the report says that they were not measured.
+`--texts` is a folder of ordinary text for the false positives of screening; by default the documents and licences of
+the installed packages.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
 import random
@@ -38,6 +39,7 @@ from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window.messages import canonical_json
 from langmem_harness.window.tokens import estimate_text_tokens, estimate_tokens, estimate_tool_tokens
 
+DATA = Path(__file__).parents[2] / "shared" / "data" / "loghub"
 SYSTEM = "You investigate incidents with the tool `fetch` and answer with the facts it gives."
 
 
@@ -99,7 +101,7 @@ def run_calls(planted: Planted, face: Callable[..., Any], *, middleware: Sequenc
     """Run an agent through all planted outputs in one turn; `face` calls a method by name, sync or async."""
     model, store = ScriptedChatModel(responses=planted.script()), InMemoryStore()
     tools = [planted.tool()]
-    agent = create_agent(
+    agent: Any = create_agent(
         model, tools, system_prompt=SYSTEM, middleware=list(middleware), checkpointer=InMemorySaver(), store=store
     )
     config = {"configurable": {"thread_id": "run"}, "recursion_limit": 500}
@@ -183,14 +185,14 @@ def _is_reachable(store: InMemoryStore, handle: str, fact: str) -> bool:
     """Whether an agent that is given the handle finds the fact by pattern."""
     call = {"name": "read_tool_output", "args": {"handle": handle, "pattern": re.escape(fact)}, "id": "r"}
     model = ScriptedChatModel(responses=[AIMessage("", tool_calls=[call]), "done"])
-    agent = create_agent(model, [], middleware=[ToolOutputSummarizationMiddleware()], store=store)
+    agent: Any = create_agent(model, [], middleware=[ToolOutputSummarizationMiddleware()], store=store)
     state = agent.invoke({"messages": [("user", "go")]}, {"configurable": {"thread_id": "run"}})
     return any(fact in message.text for message in state["messages"] if isinstance(message, ToolMessage))
 
 
-def measure_logs(data: Path | None) -> Iterator[str]:
+def measure_logs(data: Path) -> Iterator[str]:
     """Extracts of real logs: size, and whether the statement of every problem line is in it."""
-    files = sorted(data.rglob("*.log")) if data is not None and data.is_dir() else []
+    files = sorted(data.rglob("*.log")) if data.is_dir() else []
     if not files:
         yield "Real logs: **not measured**, the data folder is not on this machine (pass `--data`)."
         return
@@ -201,15 +203,37 @@ def measure_logs(data: Path | None) -> Iterator[str]:
         tokens = estimate_text_tokens(text)
         found = extract(text, max_tokens=extract_budget(tokens))
         size = estimate_text_tokens(found.text)
-        templates = {_template(line) for line in text.splitlines() if is_problem(line)}
-        words = set(found.text.split())
-        missing = sum(1 for template in templates if not set(template) <= words | {"*"})
+        templates = problem_templates(file)
+        missing = sum(1 for template in templates if not is_shown(template, found.text))
         yield f"| {file.name} | {tokens:,} | {size:,} | {size / tokens:.2%} | {len(templates)} | {missing} |"
 
 
-def _template(line: str) -> tuple[str, ...]:
-    """The words of a line that have no digit, without its first five (date, host, process)."""
-    return tuple(word for word in line.split()[5:] if not any(map(str.isdigit, word)))
+def problem_templates(log: Path) -> set[tuple[str, ...]]:
+    """What the problem lines of a log say: the fixed words of their templates.
+
+    The templates are those of the data set (``<log>_templates.csv``) where it has them. Else every problem line is one:
+    its words without digits, after the first five (date, host, process).
+    """
+    listed = log.with_name(f"{log.name}_templates.csv")
+    if listed.exists():
+        with listed.open(encoding="utf-8", newline="") as file:
+            templates = [row["EventTemplate"] for row in csv.DictReader(file)]
+        return {
+            tuple(word for word in template.split() if "<*>" not in word)
+            for template in templates
+            if is_problem(template.replace("<*>", "0"))
+        }
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {
+        tuple(word for word in line.split()[5:] if not any(map(str.isdigit, word)))
+        for line in lines
+        if is_problem(line)
+    }
+
+
+def is_shown(template: Sequence[str], short: str) -> bool:
+    """Whether every word of a template is on one line of a short form."""
+    return any(set(template) <= {*line.split(), *line.replace("|", " ").split()} for line in short.splitlines())
 
 
 def measure_screening(folder: Path) -> Iterator[str]:
@@ -251,13 +275,13 @@ def _seconds(text: str) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=None)
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--texts", type=Path, default=Path(sysconfig.get_paths()["purelib"]))
-    arguments = parser.parse_args()
-    for part in (measure_run(), measure_logs(arguments.data), measure_screening(arguments.texts)):
+    options = parser.parse_args(arguments)
+    for part in (measure_run(), measure_logs(options.data), measure_screening(options.texts)):
         for line in part:
             print(line)
         print()

@@ -2,15 +2,17 @@
 
 Pure. A *template* is a line with its changing parts (whatever holds a digit, paths) replaced by ``*``. For trouble
 every template keeps its first line in full as long as the budget allows; then lines lose the header all lines share,
-then changing parts, then similar templates are merged, and only at last lines are clipped.
+templates that differ only in names are collapsed, then changing parts go, and only at last lines are clipped.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from langmem_harness.extracts.pieces import Extract, Piece, assemble, clip, count_noun, ranked
 from langmem_harness.extracts.problems import is_problem, reports_exit
@@ -18,6 +20,12 @@ from langmem_harness.window.tokens import estimate_text_tokens
 
 LONGEST_LINE = 400
 """Characters of one line in an extract; longer ones are cut in the middle."""
+
+VARIABLE_FROM = 4
+"""So many different words at one place are names, not statements."""
+MOST_ALTERNATIVES = 8
+MOST_CLUSTERS = 200
+"""How many clusters of one length a template is compared with, so that time stays linear."""
 
 _VARIABLE = re.compile(r"(?<![^\s=:(\[,/\"'])[^\s=:(\[\d]*\d[^\s\])},;\"']*")
 _PATH = re.compile(r"(?<![^\s=:(\[,\"'])[^\s=:(\[,\"'/]*/[^\s/]*/[^\s\])},;\"']*")
@@ -117,12 +125,17 @@ def _render_problems(
             return line
         return f"{clip(lines[before], 120)}\n{line}"
 
+    @cache
+    def collapsed() -> list[Template]:
+        return _collapse(problems, header_words)
+
     forms: list[Callable[[], list[str]]] = [
         lambda: [context(each, _counted(each, clip(each.first_line, LONGEST_LINE))) for each in problems],
         lambda: [_counted(each, clip(each.first_line, LONGEST_LINE)) for each in problems],
         lambda: [_counted(each, clip(_without_header(each.first_line, header_words), 300)) for each in problems],
-        lambda: [_counted(each, clip(_without_header(each.text, header_words), 300)) for each in problems],
-        lambda: [_counted(each, each.text) for each in _merge(problems, header_words, similarity=0.8)],
+        lambda: [_counted(each, clip(each.first_line, LONGEST_LINE)) for each in collapsed()],
+        lambda: [_counted(each, clip(_without_header(each.first_line, header_words), 300)) for each in collapsed()],
+        lambda: [_counted(each, clip(_without_header(each.text, header_words), 300)) for each in collapsed()],
         lambda: [_counted(each, each.text) for each in _merge(problems, header_words, similarity=0.6)],
         lambda: [_counted(each, clip(each.text, 120)) for each in _merge(problems, header_words, similarity=0.6)],
         lambda: [_counted(each, clip(each.text, 70)) for each in _merge(problems, header_words, similarity=0.5)],
@@ -156,39 +169,62 @@ def _without_header(line: str, header_words: int) -> str:
     return parts[-1] if len(parts) > header_words else line
 
 
-def _merge(templates: Sequence[Template], header_words: int, *, similarity: float) -> list[Template]:
-    """Templates of equal length that share most words become one, with alternatives where they differ."""
-    merged: list[tuple[list[list[str]], Template]] = []
-    by_length: dict[int, list[int]] = {}
+@dataclass(kw_only=True)
+class _Cluster:
+    """Templates of equal length that share most words; `columns` are the words seen at each position."""
+
+    columns: list[list[str]]
+    members: list[tuple[list[str], Template]]
+
+
+def _cluster(templates: Sequence[Template], header_words: int, *, similarity: float) -> list[_Cluster]:
+    clusters: list[_Cluster] = []
+    by_length: dict[int, list[_Cluster]] = {}
     for template in templates:
         words = _without_header(template.text, header_words).split()
-        for index in by_length.get(len(words), [])[-200:]:
-            columns, earlier = merged[index]
-            shared = sum(1 for column, word in zip(columns, words, strict=True) if word in column)
+        alike = by_length.setdefault(len(words), [])
+        for cluster in alike[-MOST_CLUSTERS:]:
+            shared = sum(1 for column, word in zip(cluster.columns, words, strict=True) if word in column)
             if words and shared >= similarity * len(words):
-                for column, word in zip(columns, words, strict=True):
-                    if word not in column:
+                for column, word in zip(cluster.columns, words, strict=True):
+                    if word not in column and len(column) < MOST_ALTERNATIVES:
                         column.append(word)
-                merged[index] = (columns, _joined(earlier, template.count))
+                cluster.members.append((words, template))
                 break
         else:
-            by_length.setdefault(len(words), []).append(len(merged))
-            merged.append(([[word] for word in words], template))
+            cluster = _Cluster(columns=[[word] for word in words], members=[(words, template)])
+            alike.append(cluster)
+            clusters.append(cluster)
+    return clusters
+
+
+def _collapse(templates: Sequence[Template], header_words: int) -> list[Template]:
+    """Templates that differ only in words of which there are many, such as user names, become the first of them.
+
+    Where only two or three words stand at a place (``opened``, ``closed``), they are statements, and stay apart.
+    """
+    collapsed: dict[tuple[int, tuple[str, ...]], Template] = {}
+    for number, cluster in enumerate(_cluster(templates, header_words, similarity=0.6)):
+        for words, template in cluster.members:
+            fixed = tuple(
+                word for column, word in zip(cluster.columns, words, strict=True) if len(column) < VARIABLE_FROM
+            )
+            first = collapsed.get((number, fixed))
+            collapsed[number, fixed] = _joined(first, template.count) if first else template
+    return list(collapsed.values())
+
+
+def _merge(templates: Sequence[Template], header_words: int, *, similarity: float) -> list[Template]:
+    """Every cluster as one template, with alternatives where its members differ."""
     return [
-        Template(
-            text=" ".join("|".join(column[:4]) + ("|…" if len(column) > 4 else "") for column in columns),
-            first_line=template.first_line,
-            position=template.position,
-            count=template.count,
+        dataclasses.replace(
+            cluster.members[0][1],
+            text=" ".join("|".join(column[:4]) + ("|…" if len(column) > 4 else "") for column in cluster.columns),
+            count=sum(template.count for _, template in cluster.members),
         )
-        for columns, template in merged
+        for cluster in _cluster(templates, header_words, similarity=similarity)
     ]
 
 
 def _joined(template: Template, count: int) -> Template:
-    return Template(
-        text=template.text,
-        first_line=template.first_line,
-        position=template.position,
-        count=template.count + count,
-    )
+    return dataclasses.replace(template, count=template.count + count)

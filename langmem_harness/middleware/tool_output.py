@@ -128,12 +128,15 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         self._ttl_minutes = ttl_minutes
         self._context_window = context_window
         self._profile_window: int | None = None
+        self._warned = False
         self._token_counter = token_counter
         self._clock = clock
         self._on_event = on_event
         self.tools = [
             create_read_tool_output_tool(
-                find_store=lambda graph_store: self._store or graph_store, clock=clock, on_event=on_event
+                find_store=lambda graph_store: graph_store if self._store is None else self._store,
+                clock=clock,
+                on_event=on_event,
             )
         ]
 
@@ -195,10 +198,8 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         kept = message if plan.kept is message.content else message.model_copy(update={"content": plan.kept})
         if plan.extract is None:
             return kept
-        store, place = (
-            self._store or _runtime(request, "store"),
-            output_place(_runtime(request, "context"), _config(request)),
-        )
+        store = _runtime(request, "store") if self._store is None else self._store
+        place = output_place(_runtime(request, "context"), _config(request))
         if store is None or place is None:
             self._report_kept(message, plan, source, "no store" if store is None else "no thread_id", thread_id)
             return kept
@@ -294,10 +295,10 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
             return unit, int(size)
         window = self._context_window or self._profile_window
         if window is None:
-            logger.warning(
-                "the model's window is unknown, taking %d tokens: pass context_window=", FALLBACK_WINDOW_TOKENS
-            )
-            window = self._profile_window = FALLBACK_WINDOW_TOKENS
+            window = FALLBACK_WINDOW_TOKENS
+            if not self._warned:
+                self._warned = True
+                logger.warning("the model's window is unknown, taking %d tokens: pass context_window=", window)
         return "tokens", max(1, int(size * window))
 
     def _learn_window(self, request: ModelRequest[Any]) -> None:
