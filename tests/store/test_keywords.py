@@ -1,0 +1,176 @@
+"""BM25 against the textbook, and an index that stays right while it changes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from langmem_harness.errors import ConfigurationError, CorruptionError, RecordError
+from langmem_harness.store.keywords import KeywordIndex, pack_terms, unpack_terms
+
+TERMS = st.lists(st.sampled_from("abcdefgh"), max_size=12)
+DOCUMENTS = st.dictionaries(st.integers(-(2**40), 2**40), TERMS, max_size=12)
+QUERY = st.lists(st.sampled_from("abcdefghxyz"), max_size=6)
+
+
+def textbook_scores(documents: dict[int, list[str]], query: list[str], k1: float, b: float) -> dict[int, float]:
+    """BM25 as it is written down: one document and one term at a time."""
+    average = sum(map(len, documents.values())) / len(documents) if documents else 0
+    scores = {}
+    for row, terms in documents.items():
+        score = 0.0
+        for term in set(query) & set(terms):
+            frequency = sum(term in other for other in documents.values())
+            idf = math.log(1 + (len(documents) - frequency + 0.5) / (frequency + 0.5))
+            count = terms.count(term)
+            score += idf * count * (k1 + 1) / (count + k1 * (1 - b + b * len(terms) / average))
+        if set(query) & set(terms):
+            scores[row] = score
+    return scores
+
+
+def build(documents: dict[int, list[str]], k1: float = 1.5, b: float = 0.75) -> KeywordIndex:
+    index = KeywordIndex(k1, b)
+    index.add_many((row, Counter(terms)) for row, terms in documents.items())
+    return index
+
+
+def check(index: KeywordIndex, documents: dict[int, list[str]], query: list[str]) -> None:
+    hits = index.search(query)
+    expected = textbook_scores(documents, query, index.k1, index.b)
+    assert set(hits.rows.tolist()) == expected.keys()
+    assert hits.scores.tolist() == pytest.approx([expected[row] for row in hits.rows.tolist()], rel=1e-5)
+    pairs = list(zip((-hits.scores).tolist(), hits.rows.tolist(), strict=True))
+    assert pairs == sorted(pairs)
+    for row, coverage in zip(hits.rows.tolist(), hits.coverage.tolist(), strict=True):
+        assert coverage == pytest.approx(len(set(query) & set(documents[row])) / len(set(query)))
+
+
+@given(DOCUMENTS, QUERY, st.sampled_from([(1.5, 0.75), (0.9, 0.4), (0.0, 0.0), (2.0, 1.0)]))
+@settings(max_examples=100)
+def test_scores_are_those_of_the_textbook(
+    documents: dict[int, list[str]], query: list[str], settings: tuple[float, float]
+) -> None:
+    check(build(documents, *settings), documents, query)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.one_of(st.none(), TERMS)), max_size=40),
+    QUERY,
+)
+@settings(max_examples=100)
+def test_a_changed_index_is_a_new_index(changes: list[tuple[int, list[str] | None]], query: list[str]) -> None:
+    index, documents = KeywordIndex(), dict[int, list[str]]()
+    for row, terms in changes:
+        if terms is None:
+            assert index.remove(row) is (documents.pop(row, None) is not None)
+        else:
+            index.add(row, Counter(terms))
+            documents[row] = terms
+    assert len(index) == len(documents)
+    check(index, documents, query)
+
+
+def test_sweeping_changes_nothing_and_frees_memory() -> None:
+    documents = {row: [f"t{row % 50}", f"u{row}", "all"] for row in range(1_500)}
+    index = build(documents)
+    full = index.nbytes
+    for row in range(1_400):
+        assert index.remove(row)
+        del documents[row]
+    check(index, documents, ["all", "t7", "u1450", "u3"])
+    assert index.nbytes < full / 5
+    for row in range(1_400, 1_500):
+        index.remove(row)
+    assert len(index) == 0
+    assert len(index.search(["all"])) == 0
+
+
+def test_rows_restrict_before_ranking_and_change_no_score() -> None:
+    documents = {row: ["tea"] * (row + 1) + ["x"] * (50 - row) for row in range(50)}
+    index = build(documents)
+    everything = dict(zip(*(values.tolist() for values in _pair(index, ["tea"])), strict=True))
+    hits = index.search(["tea"], rows=np.array([3, 3, 999, 7, 1]), limit=2)
+    assert hits.rows.tolist() == [7, 3]
+    assert hits.scores.tolist() == [everything[7], everything[3]]
+    assert len(index.search(["tea"], rows=np.array([], dtype=np.int64))) == 0
+
+
+def _pair(index: KeywordIndex, query: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    hits = index.search(query)
+    return hits.rows, hits.scores
+
+
+def test_equal_scores_come_by_row_whatever_order_they_were_added_in() -> None:
+    rows = [5, -3, 12, 0, 7, 2**62]
+    index = build({row: ["tea"] for row in rows})
+    assert index.search(["tea"]).rows.tolist() == sorted(rows)
+    assert index.search(["tea"], limit=3).rows.tolist() == sorted(rows)[:3]
+
+
+def test_a_filter_is_not_worth_more_for_common_words_but_never_less_than_nothing() -> None:
+    index = build({row: ["all"] for row in range(10)})
+    assert (index.search(["all"]).scores > 0).all()
+
+
+@pytest.mark.parametrize("query", [[], ["missing"]])
+def test_nothing_found_is_empty(query: list[str]) -> None:
+    for index in (KeywordIndex(), build({1: ["tea"]}), build({1: []})):
+        hits = index.search(query)
+        assert (len(hits.rows), len(hits.scores), len(hits.coverage)) == (0, 0, 0)
+    assert len(build({1: ["tea"]}).search(["tea"], limit=0)) == 0
+
+
+def test_repeating_and_reordering_the_query_changes_nothing() -> None:
+    index = build({1: ["a", "b"], 2: ["b", "c", "c"]})
+    one, other = index.search(["a", "b", "c"]), index.search(["c", "b", "a", "a", "a"])
+    assert one.scores.tolist() == other.scores.tolist()
+    assert one.coverage.tolist() == other.coverage.tolist()
+
+
+@pytest.mark.parametrize("wrong", [{"k1": -1}, {"k1": math.nan}, {"k1": math.inf}, {"b": 1.1}, {"b": -0.1}])
+def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError):
+        KeywordIndex(**wrong)
+
+
+def test_many_small_changes_are_not_quadratic() -> None:
+    index = KeywordIndex()
+
+    def churn(rows: int) -> float:
+        start = time.perf_counter()
+        for row in range(rows):
+            index.add(row % 500, {"all": 1, f"t{row}": 1})
+        return time.perf_counter() - start
+
+    churn(2_000)
+    short, long = churn(4_000), churn(16_000)
+    assert long < 12 * short
+    assert len(index._postings) < 2_000  # words of overwritten documents go too
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_characters="\n"), min_size=1), st.integers(1, 2**31 - 1)))
+@settings(max_examples=50)
+def test_packed_terms_come_back(counts: dict[str, int]) -> None:
+    data = pack_terms(counts)
+    assert unpack_terms(data) == counts
+    assert pack_terms(dict(reversed(counts.items()))) == data
+
+
+@pytest.mark.parametrize("counts", [{"": 1}, {"a\nb": 1}, {"a": 0}, {"a": 2**31}])
+def test_terms_that_cannot_be_packed(counts: dict[str, int]) -> None:
+    with pytest.raises(RecordError):
+        pack_terms(counts)
+
+
+def test_damaged_terms_are_an_error() -> None:
+    data = pack_terms({"tea": 2, "window": 1})
+    for damaged in (b"", b"\x02" + data[1:], data[:3], data[:8], data[:-7], data + b"\nmore", data[:-1] + b"\xff"):
+        with pytest.raises(CorruptionError):
+            unpack_terms(damaged)
