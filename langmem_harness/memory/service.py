@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Unpack
 
 from langgraph.store.base import BaseStore
@@ -17,7 +17,7 @@ from langmem_harness.memory.options import RecallOptions, SearchOptions, UpsertO
 from langmem_harness.memory.reading import Reading
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
-from langmem_harness.memory.settings import MemorySettings, TextRedactor
+from langmem_harness.memory.settings import MemorySettings, TextRedactor, utc_now
 from langmem_harness.memory.steps import arun, run
 from langmem_harness.memory.writing import Writing
 from langmem_harness.receipts import ErasureReceipt
@@ -25,10 +25,6 @@ from langmem_harness.redaction import Redactor
 
 DEFAULT_REDACTOR = Redactor()
 """Every detector, every finding replaced by its kind."""
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class LongTermMemory:
@@ -65,7 +61,7 @@ class LongTermMemory:
         *,
         policy: AdmissionPolicy | None = None,
         redactor: TextRedactor | None = DEFAULT_REDACTOR,
-        clock: Callable[[], datetime] = _now,
+        clock: Callable[[], datetime] = utc_now,
         on_event: EventCallback | None = None,
     ) -> None:
         self.store = store

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from langmem_harness.errors import RefusedError
@@ -17,6 +17,11 @@ from langmem_harness.memory.steps import Call, Steps
 
 BLOCKED = "[REDACTED]"
 """Stands for a text whose contents the redactor's policy blocks."""
+
+
+def utc_now() -> datetime:
+    """The current time of the system, aware UTC."""
+    return datetime.now(UTC)
 
 
 class TextRedactor(Protocol):

@@ -1,7 +1,7 @@
 """One body, two faces: an operation is a generator that asks for what it needs and is sent the answer.
 
-It yields a `Batch` of store operations or a `Call` of a function that may take long; `run` answers from sync code,
-`arun` from an event loop, where a `Call` goes to a worker thread.
+It yields a `Batch` of store operations, an `Ask` to a model or a `Call` of a function that may take long; `run` answers
+from sync code, `arun` from an event loop, where a `Call` goes to a worker thread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.store.base import BaseStore, Op
 
 
@@ -28,8 +31,19 @@ class Call:
     function: Callable[[], Any]
 
 
+@dataclass(frozen=True)
+class Ask:
+    """A question to a chat model, kept out of the user's stream; the answer is its message."""
+
+    model: BaseChatModel
+    messages: Sequence[BaseMessage]
+
+
 T = TypeVar("T")
-Steps: TypeAlias = Generator[Batch | Call, Any, T]
+Steps: TypeAlias = Generator[Batch | Call | Ask, Any, T]
+
+_SILENT: RunnableConfig = {"tags": ["langsmith:nostream"], "callbacks": []}
+"""No token of an internal call may reach the user's stream: the tag stops one way there, no callbacks the other."""
 
 
 def run(store: BaseStore, steps: Steps[T]) -> T:
@@ -37,8 +51,15 @@ def run(store: BaseStore, steps: Steps[T]) -> T:
     try:
         request = next(steps)
         while True:
+            answer: Any
             try:
-                answer = store.batch(request.operations) if isinstance(request, Batch) else request.function()
+                match request:
+                    case Batch():
+                        answer = store.batch(request.operations)
+                    case Ask():
+                        answer = request.model.invoke(request.messages, _SILENT)
+                    case Call():
+                        answer = request.function()
             except Exception as error:  # noqa: BLE001 - the steps decide; what they do not handle is raised from here
                 request = steps.throw(error)
             else:
@@ -54,11 +75,15 @@ async def arun(store: BaseStore, steps: Steps[T]) -> T:
     try:
         request = next(steps)
         while True:
+            answer: Any
             try:
-                if isinstance(request, Batch):
-                    answer = await store.abatch(request.operations)
-                else:
-                    answer = await asyncio.to_thread(request.function)
+                match request:
+                    case Batch():
+                        answer = await store.abatch(request.operations)
+                    case Ask():
+                        answer = await request.model.ainvoke(request.messages, _SILENT)
+                    case Call():
+                        answer = await asyncio.to_thread(request.function)
             except Exception as error:  # noqa: BLE001 - see `run`
                 request = steps.throw(error)
             else:

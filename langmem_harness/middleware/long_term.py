@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
@@ -23,7 +23,7 @@ from langmem_harness.memory.found import Layer, RecalledMemory, RecallResult
 from langmem_harness.memory.recall import RecallBlock, render_recall
 from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread_from_config
 from langmem_harness.memory.service import DEFAULT_REDACTOR, LongTermMemory
-from langmem_harness.memory.settings import TextRedactor
+from langmem_harness.memory.settings import TextRedactor, utc_now
 from langmem_harness.memory.steps import Steps, arun, run
 from langmem_harness.memory.tools import SEARCH_MEMORY, create_memory_tools
 from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
@@ -122,7 +122,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         require_evidence: bool = True,
         require_recall: bool = False,
         token_counter: Callable[[str], int] = estimate_text_tokens,
-        clock: Callable[[], datetime] | None = None,
+        clock: Callable[[], datetime] = utc_now,
         on_event: EventCallback | None = None,
     ) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._share_between_agents = share_between_agents
         self._require_recall = require_recall
         self._token_counter = token_counter
-        self._clock = clock or (lambda: datetime.now(UTC))
+        self._clock = clock
         self._on_event = on_event
         self.tools = (
             []

@@ -1,0 +1,242 @@
+"""`Promoter`: from what was said in a thread to what is remembered, by a rule in code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage, HumanMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.store.base import GetOp, PutOp
+
+from langmem_harness.errors import ConfigurationError, RefusedError
+from langmem_harness.events import MemoryPromoted
+from langmem_harness.layout import thread_namespace
+from langmem_harness.memory.evidence import human_messages
+from langmem_harness.memory.gate import find_drop_reason, find_message
+from langmem_harness.memory.proposals import Proposal, find_proposals
+from langmem_harness.memory.proposer import parse_proposals, render_request
+from langmem_harness.memory.records import MemorySource, parse_time
+from langmem_harness.memory.scope import MemoryScope
+from langmem_harness.memory.service import LongTermMemory
+from langmem_harness.memory.steps import Ask, Batch, Call, Steps, arun, run
+from langmem_harness.window.messages import canonical_json, content_hash, message_identity, text_hash
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromotionReport:
+    """What a promotion did.
+
+    Attributes:
+        kept: Keys written or confirmed, in the order of the thread.
+        dropped: Number of proposals dropped by reason (see `DropReason`; ``"unreadable"`` for broken model answers;
+            admission reasons of the service).
+        found: Number of proposals.
+        read: Messages of the user that were looked at now; those of an earlier promotion are not.
+    """
+
+    kept: tuple[str, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    found: int = 0
+    read: int = 0
+
+
+class Promoter:
+    """Reads a thread and remembers what the user stated about themselves.
+
+    Rules always propose; a model, when given, proposes too. Every proposal passes the same checks in code: a message
+    of the user at the top level of this thread contains the quote verbatim, and it is durable, about the user, and
+    free of secrets. Messages that were read once are not read again, so a second promotion writes nothing and does
+    not bring back what was forgotten in between.
+
+    Args:
+        memory: Where to remember.
+        checkpointer: Where `promote` reads threads; not needed for `promote_messages`.
+        model: Proposes beside the rules; sees only redacted words of the user.
+
+    Example:
+        >>> from langgraph.store.memory import InMemoryStore
+        >>> memory = LongTermMemory(InMemoryStore())
+        >>> thread = [HumanMessage("I am vegetarian. Book me a flight to Lisbon.", id="m1")]
+        >>> report = Promoter(memory).promote_messages(MemoryScope(user="ada"), "t1", thread)
+        >>> [record.text for record in memory.list(MemoryScope(user="ada"))]
+        ['I am vegetarian.']
+    """
+
+    def __init__(
+        self,
+        memory: LongTermMemory,
+        *,
+        checkpointer: BaseCheckpointSaver[Any] | None = None,
+        model: BaseChatModel | None = None,
+    ) -> None:
+        self._memory = memory
+        self._checkpointer = checkpointer
+        self._model = model
+
+    def promote(self, scope: MemoryScope, thread_id: str) -> PromotionReport:
+        """Promote from a thread of the checkpointer; an unknown thread has nothing to promote.
+
+        Raises:
+            ConfigurationError: There is no checkpointer.
+        """
+        found = self._saver.get_tuple(_top_level(thread_id))
+        return run(self._memory.store, self._promote(scope, thread_id, *_read_checkpoint(found)))
+
+    async def apromote(self, scope: MemoryScope, thread_id: str) -> PromotionReport:
+        """Async twin of `promote`."""
+        found = await self._saver.aget_tuple(_top_level(thread_id))
+        return await arun(self._memory.store, self._promote(scope, thread_id, *_read_checkpoint(found)))
+
+    def promote_messages(
+        self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], *, stated_at: datetime | None = None
+    ) -> PromotionReport:
+        """Promote from these messages, the whole thread at top level.
+
+        Args:
+            scope: Whose memory.
+            thread_id: Cited as the source.
+            messages: In order.
+            stated_at: When the newest was said; default: now.
+        """
+        return run(self._memory.store, self._promote(scope, thread_id, messages, stated_at))
+
+    async def apromote_messages(
+        self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], *, stated_at: datetime | None = None
+    ) -> PromotionReport:
+        """Async twin of `promote_messages`."""
+        return await arun(self._memory.store, self._promote(scope, thread_id, messages, stated_at))
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _promote(
+        self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], stated_at: datetime | None
+    ) -> Steps[PromotionReport]:
+        position = _Position.of(scope, thread_id)
+        done = yield from position.read()
+        people = human_messages(messages)
+        new = [message for message in people if _mark(message) not in done]
+        dropped: Counter[str] = Counter()
+        proposals = [proposal for message in new for proposal in find_proposals(message.text)]
+        if self._model is not None and new:
+            proposals += yield from self._asked(self._model, new, dropped)
+        proposals = _without_doubles(proposals)
+        reasons = yield Call(lambda: [find_drop_reason(proposal, new, self._find_secrets) for proposal in proposals])
+        kept: list[str] = []
+        for proposal, reason in zip(proposals, reasons, strict=True):
+            message = find_message(new, proposal.quote)
+            if reason is not None or message is None:
+                dropped[reason or "no_evidence"] += 1
+                continue
+            key = yield from self._remember(scope, thread_id, proposal, message, people, stated_at, dropped)
+            if key is not None:
+                kept.append(key)
+        if new:
+            yield from position.write(done | {_mark(message) for message in new})
+        found = len(kept) + sum(dropped.values())
+        report = PromotionReport(kept=tuple(dict.fromkeys(kept)), dropped=dict(dropped), found=found, read=len(new))
+        if report.read:
+            self._memory.settings.emit(MemoryPromoted(kept=report.kept, dropped=report.dropped, thread_id=thread_id))
+        return report
+
+    def _asked(
+        self, model: BaseChatModel, messages: Sequence[HumanMessage], dropped: Counter[str]
+    ) -> Steps[list[Proposal]]:
+        said = yield from self._memory.settings.redacted([message.text for message in messages], surface="promotion")
+        answer = yield Ask(model, render_request([text or "" for text in said]))
+        proposals, unreadable = parse_proposals(answer.text)
+        if unreadable:
+            dropped["unreadable"] += unreadable
+        return proposals
+
+    def _remember(
+        self,
+        scope: MemoryScope,
+        thread_id: str,
+        proposal: Proposal,
+        message: HumanMessage,
+        people: Sequence[HumanMessage],
+        stated_at: datetime | None,
+        dropped: Counter[str],
+    ) -> Steps[str | None]:
+        at = stated_at or self._memory.settings.clock()
+        behind = len(people) - 1 - people.index(message)  # later in the thread is newer, a microsecond each
+        result = yield from self._memory.writing.upsert(
+            scope,
+            proposal.text,
+            source=MemorySource(
+                thread_id=thread_id, message_id=message_identity(message), quote=proposal.quote, stated_at=at
+            ),
+            kind=proposal.kind,
+            subject=proposal.subject,
+            attribute=proposal.attribute,
+            ordinal=round(at.timestamp() * 1_000_000) - behind,
+            explicit=True,  # short statements are what this is for; what is worth keeping was decided by the gate
+        )
+        if result.record is None:
+            dropped[result.reason or "refused"] += 1
+            return None
+        return result.record.key
+
+    def _find_secrets(self, text: str) -> Mapping[str, int]:
+        """What the redactor would take out; a text it blocks has a secret."""
+        redactor = self._memory.settings.redactor
+        if redactor is None:
+            return {}
+        try:
+            return redactor.redact(text)[1]
+        except RefusedError as refusal:
+            return {refusal.reason: 1}
+
+    @property
+    def _saver(self) -> BaseCheckpointSaver[Any]:
+        if self._checkpointer is None:
+            raise ConfigurationError("promote reads threads from a checkpointer: pass one, or use promote_messages")
+        return self._checkpointer
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Which messages of a thread were read for a scope; lies below the thread and goes with it."""
+
+    namespace: tuple[str, ...]
+    key: str
+
+    @classmethod
+    def of(cls, scope: MemoryScope, thread_id: str) -> _Position:
+        return cls(thread_namespace(thread_id, "promotion"), text_hash(canonical_json(scope.memories))[7:39])
+
+    def read(self) -> Steps[set[str]]:
+        (item,) = yield Batch([GetOp(self.namespace, self.key)])
+        return set() if item is None else set(item.value.get("read", ()))
+
+    def write(self, marks: set[str]) -> Steps[None]:
+        yield Batch([PutOp(self.namespace, self.key, {"read": sorted(marks)}, False)])
+
+
+def _mark(message: HumanMessage) -> str:
+    """Tells a message from every other, also from an edited one under the same id."""
+    return text_hash(f"{message_identity(message)} {content_hash(message)}")[7:39]
+
+
+def _without_doubles(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Each statement once; what the rules found wins over a model's wording of the same quote."""
+    seen: dict[str, Proposal] = {}
+    for proposal in proposals:
+        seen.setdefault(proposal.text.casefold().strip(" ."), proposal)
+    return list(seen.values())
+
+
+def _top_level(thread_id: str) -> Any:
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+
+
+def _read_checkpoint(found: CheckpointTuple | None) -> tuple[Sequence[BaseMessage], datetime | None]:
+    if found is None:
+        return [], None
+    messages = found.checkpoint["channel_values"].get("messages", [])
+    return messages, parse_time(found.checkpoint.get("ts"), "ts")
