@@ -53,7 +53,9 @@ def _from_provider(name: str) -> Embeddings:
             raise MissingExtraError(f"embeddings {name!r}", _EXTRAS[provider]) from error
         raise ConfigurationError(f"embeddings {name!r} need the package {error.name or 'of their provider'}") from error
     except Exception as error:  # each provider raises its own kinds; the cause is kept
-        raise ConfigurationError(f"embeddings {name!r} cannot be set up: {type(error).__name__}") from error
+        raise ConfigurationError(
+            f"embeddings {name!r} cannot be set up ({type(error).__name__}): check the name and the provider's key"
+        ) from error
     if not isinstance(embeddings, Embeddings):
         raise ConfigurationError(f"embeddings {name!r} gave a {type(embeddings).__name__}, not an Embeddings object")
     return embeddings
