@@ -217,6 +217,22 @@ class RetrievalDegraded(MemoryEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EventLoopBlocked(MemoryEvent):
+    """A sync method was called on the thread of a running event loop, which waited meanwhile; said once per object.
+
+    Attributes:
+        operation: The method that was called.
+        use: The method to await instead.
+    """
+
+    kind: ClassVar[str] = "event_loop_blocked"
+    level: ClassVar[int] = logging.WARNING
+
+    operation: str
+    use: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemoryRecalled(MemoryEvent):
     """Memories were put in front of the model."""
 
@@ -271,7 +287,7 @@ class TurnReplayed(MemoryEvent):
     """A retried turn was answered from the log, or resumed with logged tool results.
 
     Attributes:
-        action: ``"answered"``, ``"tool_reused"`` or ``"outcome_unknown"``.
+        action: ``"answered"``, ``"model_reused"``, ``"tool_reused"`` or ``"outcome_unknown"``.
     """
 
     kind: ClassVar[str] = "turn_replayed"

@@ -156,11 +156,7 @@ def from_epoch_milliseconds(milliseconds: int) -> datetime:
 
 
 def messages_body(messages: list[BaseMessage]) -> dict[str, Any]:
-    """A body that holds messages; what JSON does not know inside them is left out of artifacts, else refused.
-
-    Raises:
-        RecordError: A message holds something JSON does not know.
-    """
+    """A body that holds messages. Objects without a JSON form are left out of artifacts, and named elsewhere."""
     return {"messages": [_message_dict(message) for message in messages]}
 
 
@@ -175,9 +171,10 @@ def messages_of(body: Mapping[str, Any]) -> list[BaseMessage]:
 
 def _message_dict(message: BaseMessage) -> dict[str, Any]:
     stored = message_to_dict(message)
-    if stored["data"].get("artifact") is not None:
-        try:
-            write_body({"artifact": stored["data"]["artifact"]})
-        except RecordError:  # never seen by a model; an object without a JSON form cannot be logged
-            stored["data"]["artifact"] = None
+    try:
+        write_body(stored)
+    except RecordError:
+        # Only an artifact, or an extra of a provider, can hold an object without a JSON form. No model ever sees it.
+        stored["data"]["artifact"] = None
+        return dict(json.loads(json.dumps(stored, default=repr, skipkeys=True)))
     return stored

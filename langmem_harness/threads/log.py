@@ -99,6 +99,10 @@ class ThreadLog:
         """The file, to share with a `SqliteCheckpointer`."""
         return self._database
 
+    def now(self) -> datetime:
+        """The time new entries get."""
+        return self._clock()
+
     def close(self) -> None:
         """Close the file, unless it was given open. Safe to call twice."""
         if self._owns_database:
@@ -156,15 +160,25 @@ class ThreadLog:
         with self._database.read() as connection:
             return find(connection, thread_id, turn_id, kind)
 
-    def messages(self, thread_id: str) -> list[BaseMessage]:
-        """What was said, in order: the messages of all entries that are not superseded. Copies."""
+    def messages(self, thread_id: str, *, turn_id: str | None = None) -> list[BaseMessage]:
+        """What was said, in order: the messages of all entries that are not superseded. Copies.
+
+        Args:
+            thread_id: The conversation.
+            turn_id: Only what belongs to this turn.
+        """
         place: dict[int, int] = {}
         spoken: dict[int, TurnEvent] = {}
         for event in self.events(thread_id):
             # An entry that supersedes another one speaks in its place, also after the third correction.
             place[event.seq] = event.seq if event.supersedes is None else place[event.supersedes]
             spoken[place[event.seq]] = event
-        return [message for _, event in sorted(spoken.items()) for message in event.messages()]
+        return [
+            message
+            for _, event in sorted(spoken.items())
+            if turn_id is None or event.turn_id == turn_id
+            for message in event.messages()
+        ]
 
     def turns(self, thread_id: str) -> list[TurnRecord]:
         """The turns of a thread, in order of their first entry."""
@@ -190,8 +204,8 @@ class ThreadLog:
         """The answer of a turn, or None when it has none yet."""
         if self.get_event(thread_id, turn_id, "done") is None:
             return None
-        said = [message for event in self.events(thread_id, turn_id=turn_id) for message in event.messages()]
-        return next((message for message in reversed(said) if message.type == "ai"), None)
+        said = reversed(self.messages(thread_id, turn_id=turn_id))
+        return next((message for message in said if message.type == "ai"), None)
 
     def thread_ids(self) -> list[str]:
         """Every thread with an entry, sorted."""
@@ -257,9 +271,9 @@ class ThreadLog:
         """Async twin of `get_event`."""
         return await asyncio.to_thread(self.get_event, thread_id, turn_id, kind)
 
-    async def amessages(self, thread_id: str) -> list[BaseMessage]:
+    async def amessages(self, thread_id: str, *, turn_id: str | None = None) -> list[BaseMessage]:
         """Async twin of `messages`."""
-        return await asyncio.to_thread(self.messages, thread_id)
+        return await asyncio.to_thread(self.messages, thread_id, turn_id=turn_id)
 
     async def aturns(self, thread_id: str) -> list[TurnRecord]:
         """Async twin of `turns`."""

@@ -1,0 +1,217 @@
+"""What a turn is, and what to do when it comes again. Pure."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolCall,
+    ToolMessage,
+)
+from langgraph.types import Command
+
+from langmem_harness.errors import RecordError, TurnConflictError
+from langmem_harness.threads.events import messages_body, messages_of, write_body
+from langmem_harness.window.messages import HASH_TAG, canonical_json, content_hash, text_hash
+
+ToolResult: TypeAlias = ToolMessage | Command[Any]
+
+UNKNOWN_OUTCOME = (
+    "Outcome unknown: this call was started before an interruption, and whether it took effect was not recorded. "
+    "Check before you repeat it."
+)
+RESULT_NOT_KEPT = (
+    "This call has already run to its end, but its result could not be recorded. Check its effect before you repeat it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPlan:
+    """What to do with the state when a turn comes that is in the log already.
+
+    Attributes:
+        update: Messages for the graph's reducer: removals, and what the state lacks.
+        is_answered: Nothing is left to do; go to the end.
+    """
+
+    update: Sequence[BaseMessage] = field(default_factory=tuple)
+    is_answered: bool
+
+
+def newest_human(messages: Sequence[BaseMessage]) -> tuple[int, HumanMessage] | None:
+    """Position and message of the newest human message, or None."""
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if isinstance(message, HumanMessage):
+            return position, message
+    return None
+
+
+def forked_turn_id(turn_id: str, message: BaseMessage) -> str:
+    """Id of the turn of an edited message: the same message id with other content is another turn."""
+    return f"{turn_id}~{content_hash(message).removeprefix(HASH_TAG + ':')[:12]}"
+
+
+def model_step(messages: Sequence[BaseMessage]) -> str:
+    """Name of the next model call of the current turn: ``assistant:<n>``, n from 0."""
+    found = newest_human(messages)
+    since = messages[found[0] + 1 :] if found is not None else messages
+    return f"assistant:{sum(isinstance(message, AIMessage) for message in since)}"
+
+
+def tool_step(messages: Sequence[BaseMessage], call: ToolCall) -> str:
+    """Name of a tool call of the current turn: ``tool:<call id>``.
+
+    Ids come from the provider, and some providers use them again (or leave them empty): a later call of the turn with
+    the same id gets ``#<n>`` behind it.
+    """
+    found = newest_human(messages)
+    since = messages[found[0] + 1 :] if found is not None else messages
+    same = [
+        other
+        for message in since
+        if isinstance(message, AIMessage)
+        for other in message.tool_calls
+        if (other["id"] or "") == (call["id"] or "")
+    ]
+    matching = [position for position, other in enumerate(same) if call_hash(other) == call_hash(call)]
+    position = matching[-1] if matching else max(0, len(same) - 1)
+    return f"tool:{call['id'] or ''}" + (f"#{position}" if position else "")
+
+
+def call_hash(call: ToolCall) -> str:
+    """Tagged hash of what is called and with what."""
+    return text_hash(canonical_json([call["name"], call["args"]]))
+
+
+def plan_retry(messages: Sequence[BaseMessage], logged: Sequence[BaseMessage], *, is_done: bool) -> RetryPlan:
+    """What to do with a state whose newest human message belongs to a turn that is in the log.
+
+    Args:
+        messages: The state, ending with the turn's human message or with what was saved after it.
+        logged: Messages of the turn in the log, its human message first.
+        is_done: Whether the turn was answered.
+
+    Returns:
+        For an answered turn: take out the repeated human message, put in what the state lacks, and end. Otherwise take
+        out the repeated human message and what was saved of the unfinished turn; the run then goes through the turn
+        again and gets what is logged from the log.
+
+    Raises:
+        TurnConflictError: The turn was not finished and another turn followed it.
+    """
+    found = newest_human(messages)
+    first = logged[0]
+    position = next((index for index, message in enumerate(messages) if message.id == first.id), None)
+    removals: list[BaseMessage] = []
+    if found is not None and found[1].id != first.id and found[1].id is not None:
+        if position is not None or is_done:
+            removals.append(RemoveMessage(id=found[1].id))
+        messages = [message for message in messages if message.id != found[1].id or position is None]
+    if position is None and not is_done:
+        return RetryPlan(is_answered=False)
+    later = [] if position is None else list(messages[position + 1 :])
+    another_turn_followed = any(isinstance(message, HumanMessage) for message in later if message.id is not None)
+    if is_done:
+        present = {message.id for message in messages}
+        lacking = [] if position is not None and another_turn_followed else [m for m in logged if m.id not in present]
+        return RetryPlan(update=[*removals, *lacking], is_answered=True)
+    if another_turn_followed:
+        raise TurnConflictError(
+            "this turn was not finished and another one followed it in the thread: send it again under a new turn_id"
+        )
+    removals += [RemoveMessage(id=message.id) for message in later if message.id is not None]
+    return RetryPlan(update=removals, is_answered=False)
+
+
+def with_id(message: BaseMessage) -> BaseMessage:
+    """The message, or a copy with an id if it has none: log and state must agree on it."""
+    return message if message.id is not None else message.model_copy(update={"id": str(uuid.uuid4())})
+
+
+def unknown_result(call: ToolCall, text: str = UNKNOWN_OUTCOME) -> ToolMessage:
+    """What the model gets for a call nobody knows the end of."""
+    return ToolMessage(text, tool_call_id=call["id"] or "", name=call["name"], status="error", id=str(uuid.uuid4()))
+
+
+def result_body(call: ToolCall, result: Any) -> tuple[Any, dict[str, Any]]:
+    """The result with message ids, and the log body it is written as.
+
+    A result that plain JSON cannot hold is logged as finished without a result.
+    """
+    result = _with_ids(result)
+    body: dict[str, Any] = {"call": call_hash(call)}
+    try:
+        stored = _result_dict(result)
+        write_body(stored)
+    except RecordError:
+        return result, {**body, "result_not_kept": True}
+    return result, {**body, **stored}
+
+
+def result_of(call: ToolCall, body: Mapping[str, Any]) -> Any:
+    """The result in a log body.
+
+    Raises:
+        TurnConflictError: It is the result of another call under the same id.
+        RecordError: It cannot be read.
+    """
+    if body.get("call") != call_hash(call):
+        raise TurnConflictError(
+            f"tool call {call['id']!r} of this turn is in the log with another name or other arguments"
+        )
+    if body.get("result_not_kept"):
+        return unknown_result(call, RESULT_NOT_KEPT)
+    return _result_from(json.loads(write_body(body)))
+
+
+def _with_ids(result: Any) -> Any:
+    if isinstance(result, BaseMessage):
+        return with_id(result)
+    if isinstance(result, list):
+        return [_with_ids(item) for item in result]
+    if isinstance(result, Command) and isinstance(result.update, dict):
+        update = {
+            key: _with_ids(value) if isinstance(value, BaseMessage | list) else value
+            for key, value in result.update.items()
+        }
+        return Command(graph=result.graph, update=update, resume=result.resume, goto=result.goto)
+    return result
+
+
+def _result_dict(result: Any) -> dict[str, Any]:
+    if isinstance(result, BaseMessage):
+        return messages_body([result])
+    if isinstance(result, list):
+        return {"several": [_result_dict(item) for item in result]}
+    if isinstance(result, Command) and (result.update is None or isinstance(result.update, dict)):
+        update = {key: _value_dict(value) for key, value in (result.update or {}).items()}
+        return {"command": {"update": update, "graph": result.graph, "resume": result.resume, "goto": result.goto}}
+    raise RecordError("a tool result of this kind has no JSON form")
+
+
+def _value_dict(value: Any) -> dict[str, Any]:
+    if isinstance(value, list) and value and all(isinstance(item, BaseMessage) for item in value):
+        return messages_body(value)
+    return {"value": value}
+
+
+def _result_from(body: Mapping[str, Any]) -> Any:
+    if "several" in body:
+        return [_result_from(item) for item in body["several"]]
+    if "command" in body:
+        stored = body["command"]
+        update = {
+            key: messages_of(value) if "messages" in value else value.get("value")
+            for key, value in stored["update"].items()
+        }
+        return Command(graph=stored["graph"], update=update, resume=stored["resume"], goto=stored["goto"])
+    return messages_of(body)[0]

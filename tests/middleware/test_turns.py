@@ -1,0 +1,383 @@
+"""Durable turns: retried, resumed, interrupted, forked, cancelled, raced. Effects happen once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.types import Command, interrupt
+
+from langmem_harness.errors import ConfigurationError, IdentityError, TurnConflictError, TurnInProgressError
+from langmem_harness.events import MemoryEvent, TurnReplayed
+from langmem_harness.middleware.turns import DurableTurnsMiddleware
+from langmem_harness.testing import ScriptedChatModel
+from langmem_harness.threads import SqliteCheckpointer, ThreadLog
+
+
+class World:
+    """An agent that pays, and what its payments did."""
+
+    def __init__(self, folder: Path) -> None:
+        self.saver = SqliteCheckpointer(folder / "threads.sqlite")
+        self.log = ThreadLog(self.saver.database)
+        self.payments: list[int] = []
+        self.events: list[MemoryEvent] = []
+        self.fault: Callable[[], Any] = lambda: None
+
+    def close(self) -> None:
+        self.saver.close()
+
+    def agent(self, *replies: Any, middleware: Any = (), **options: Any) -> tuple[Any, ScriptedChatModel]:
+        @tool
+        def pay(amount: int) -> str:
+            """Pay."""
+            self.payments.append(amount)
+            self.fault()
+            return f"paid {amount}"
+
+        model = ScriptedChatModel(responses=list(replies))
+        options = {"lease_seconds": 0.3, "on_event": self.events.append, **options}
+        turns = DurableTurnsMiddleware(self.log, **options)
+        return (
+            create_agent(model, [pay], middleware=[turns, *middleware], checkpointer=self.saver),
+            model,
+        )
+
+    def actions(self) -> list[str]:
+        return [event.action for event in self.events if isinstance(event, TurnReplayed)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    opened = World(tmp_path)
+    yield opened
+    opened.close()
+
+
+def call(amount: int = 5, call_id: str = "c1") -> AIMessage:
+    return AIMessage("", tool_calls=[{"name": "pay", "args": {"amount": amount}, "id": call_id}])
+
+
+def config(turn_id: str | None = "turn-1", thread_id: str = "t") -> Any:
+    given = {} if turn_id is None else {"turn_id": turn_id}
+    return {"configurable": {"thread_id": thread_id, **given}}
+
+
+def ask(text: str = "pay 5", message_id: str | None = None) -> dict[str, Any]:
+    return {"messages": [HumanMessage(text, id=message_id)]}
+
+
+def shape(messages: list[BaseMessage]) -> list[str]:
+    return [message.type for message in messages]
+
+
+ONE_TURN = ["human", "ai", "tool", "ai"]
+
+
+def check_valid(messages: list[BaseMessage]) -> None:
+    open_calls: set[str] = set()
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            assert message.tool_call_id in open_calls
+            open_calls.remove(message.tool_call_id)
+        else:
+            assert not open_calls
+        if isinstance(message, AIMessage):
+            open_calls = {str(each["id"]) for each in message.tool_calls}
+    assert not open_calls
+    assert len({message.id for message in messages}) == len(messages)
+
+
+def test_a_turn_is_logged_and_a_retry_is_answered_from_the_log(world: World, face: Any) -> None:
+    agent, model = world.agent(call(), "done")
+    first = face(agent, "invoke", ask(), config())
+    again = face(agent, "invoke", ask(), config())
+    assert shape(first["messages"]) == shape(again["messages"]) == ONE_TURN
+    assert again["messages"][-1].text == "done"
+    assert (world.payments, model.calls, world.actions()) == ([5], 2, ["answered"])
+    assert [event.kind for event in world.log.events("t")] == ["user", "assistant:0", "tool:c1", "assistant:1", "done"]
+    assert shape(world.log.messages("t")) == ONE_TURN
+    answer = world.log.answer("t", "turn-1")
+    assert answer is not None
+    assert answer.text == "done"
+    check_valid(again["messages"])
+
+
+def test_the_next_turn_goes_on(world: World) -> None:
+    agent, model = world.agent(call(), "done", call(7, "c2"), "done again")
+    agent.invoke(ask(), config())
+    found = agent.invoke(ask("pay 7"), config("turn-2"))
+    assert shape(found["messages"]) == ONE_TURN * 2
+    assert (world.payments, model.calls) == ([5, 7], 4)
+    old = agent.invoke(ask(), config())
+    assert shape(old["messages"]) == ONE_TURN * 2
+    assert model.calls == 4
+
+
+def test_without_a_turn_id_the_message_id_counts(world: World) -> None:
+    agent, _ = world.agent(call(), "done")
+    agent.invoke(ask(message_id="m1"), config(None))
+    assert shape(agent.invoke(ask(message_id="m1"), config(None))["messages"]) == ONE_TURN
+    assert world.payments == [5]
+    assert world.log.turns("t")[0].turn_id == "m1"
+
+
+def test_context_carries_the_turn_id(world: World) -> None:
+    agent, _ = world.agent(call(), "done")
+    agent.invoke(ask(), config(None), context={"turn_id": "from context"})
+    assert world.log.turns("t")[0].turn_id == "from context"
+
+
+def test_a_turn_id_means_one_message(world: World) -> None:
+    agent, _ = world.agent("hello")
+    agent.invoke(ask("hi"), config())
+    with pytest.raises(TurnConflictError, match="turn-1"):
+        agent.invoke(ask("something else"), config())
+
+
+@pytest.mark.parametrize("turn_id", ["", "  "])
+def test_a_blank_turn_id_is_refused(world: World, turn_id: str) -> None:
+    agent, _ = world.agent("hello")
+    with pytest.raises(IdentityError):
+        agent.invoke(ask(), config(turn_id))
+
+
+def test_a_model_error_does_not_lose_the_turn(world: World, face: Any) -> None:
+    agent, model = world.agent(RuntimeError("down"), call(), RuntimeError("down"), "done")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="down"):
+            face(agent, "invoke", ask(), config())
+    found = face(agent, "invoke", ask(), config())
+    assert shape(found["messages"]) == ONE_TURN
+    assert (world.payments, model.calls) == ([5], 4)
+    assert world.actions() == ["model_reused", "tool_reused"]
+    check_valid(found["messages"])
+
+
+def test_a_failed_tool_has_an_unknown_outcome(world: World, face: Any) -> None:
+    def fail() -> None:
+        raise ConnectionError("line dropped after the payment")
+
+    world.fault = fail
+    agent, _ = world.agent(call(), "let me check")
+    with pytest.raises(ConnectionError):
+        face(agent, "invoke", ask(), config())
+    found = face(agent, "invoke", ask(), config())
+    assert world.payments == [5]
+    assert found["messages"][2].status == "error"
+    assert "Outcome unknown" in found["messages"][2].text
+    assert "Check before you repeat" in found["messages"][2].text
+    assert world.actions() == ["model_reused", "outcome_unknown"]
+    check_valid(found["messages"])
+
+
+def test_a_tool_that_is_safe_to_repeat_runs_again(world: World) -> None:
+    faults = iter([ConnectionError("once")])
+
+    def fail() -> None:
+        for fault in faults:
+            raise fault
+
+    world.fault = fail
+    agent, _ = world.agent(call(), "done", safe_to_repeat={"pay"})
+    with pytest.raises(ConnectionError):
+        agent.invoke(ask(), config())
+    assert agent.invoke(ask(), config())["messages"][2].text == "paid 5"
+    assert world.payments == [5, 5]
+
+
+@pytest.mark.anyio
+async def test_cancellation_in_a_tool_is_an_unknown_outcome(world: World) -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def pay(amount: int) -> str:
+        """Pay."""
+        world.payments.append(amount)
+        started.set()
+        await asyncio.sleep(30)
+        return "never"
+
+    model = ScriptedChatModel(responses=[call(), "let me check"])
+    agent: Any = create_agent(model, [pay], middleware=[DurableTurnsMiddleware(world.log)], checkpointer=world.saver)
+    task = asyncio.create_task(agent.ainvoke(ask(), config()))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    found = await agent.ainvoke(ask(), config())
+    assert "Outcome unknown" in found["messages"][2].text
+    assert world.payments == [5]
+
+
+def test_an_interrupt_inside_a_tool_resumes(world: World, face: Any) -> None:
+    @tool
+    def approve(amount: int) -> str:
+        """Ask first."""
+        answer = interrupt("may I?")
+        world.payments.append(amount)
+        return f"{answer}: {amount}"
+
+    request = AIMessage("", tool_calls=[{"name": "approve", "args": {"amount": 5}, "id": "c1"}])
+    model = ScriptedChatModel(responses=[request, "done"])
+    agent: Any = create_agent(
+        model, [approve], middleware=[DurableTurnsMiddleware(world.log)], checkpointer=world.saver
+    )
+    assert face(agent, "invoke", ask(), config())["__interrupt__"]
+    assert world.payments == []
+    found = face(agent, "invoke", Command(resume="yes"), config())
+    assert shape(found["messages"]) == ONE_TURN
+    assert found["messages"][2].text == "yes: 5"
+    assert world.payments == [5]
+
+
+def test_human_in_the_loop_approval_and_edit(world: World) -> None:
+    agent, _ = world.agent(call(), "done", middleware=[HumanInTheLoopMiddleware(interrupt_on={"pay": True})])
+    assert agent.invoke(ask(), config())["__interrupt__"]
+    edit = {"type": "edit", "edited_action": {"name": "pay", "args": {"amount": 3}}}
+    found = agent.invoke(Command(resume={"decisions": [edit]}), config())
+    assert (world.payments, found["messages"][-1].text) == ([3], "done")
+    again = agent.invoke(ask(), config())
+    assert again["messages"][-1].text == "done"
+    assert world.payments == [3]
+    check_valid(again["messages"])
+
+
+def test_time_travel_takes_from_the_log_and_a_fork_is_a_new_turn(world: World) -> None:
+    agent, model = world.agent(call(), "done", call(9, "c9"), "forked")
+    agent.invoke(ask(message_id="m1"), config(None))
+    before_model = next(state for state in agent.get_state_history(config(None)) if state.next == ("model",))
+    replayed = agent.invoke(None, before_model.config)
+    assert shape(replayed["messages"]) == ONE_TURN
+    assert (world.payments, model.calls) == ([5], 2)
+    edited = agent.update_state(before_model.config, {"messages": [HumanMessage("pay 9", id="m1")]})
+    forked = agent.invoke(None, edited)
+    assert forked["messages"][-1].text == "forked"
+    assert world.payments == [5, 9]
+
+
+def test_ids_that_come_again_or_are_empty_are_other_calls(world: World) -> None:
+    agent, _ = world.agent(call(1, "same"), call(2, "same"), call(2, "same"), call(4, ""), "done")
+    found = agent.invoke(ask(), config())
+    assert world.payments == [1, 2, 2, 4]
+    assert [message.text for message in found["messages"] if message.type == "tool"] == [
+        "paid 1",
+        "paid 2",
+        "paid 2",
+        "paid 4",
+    ]
+
+
+def test_an_unfinished_turn_that_was_overtaken_is_a_conflict(world: World) -> None:
+    agent, _ = world.agent(call(), RuntimeError("down"), "second")
+    with pytest.raises(RuntimeError):
+        agent.invoke(ask(), config())
+    agent.invoke(ask("hello?"), config("turn-2"))
+    with pytest.raises(TurnConflictError, match="another one followed"):
+        agent.invoke(ask(), config())
+
+
+def test_two_workers_with_one_turn_make_one_effect(world: World) -> None:
+    world.fault = lambda: time.sleep(0.3)
+    agent, model = world.agent(call(), "done")
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: agent.invoke(ask(message_id="m"), config()), range(3)))
+    assert world.payments == [5]
+    assert model.calls == 2
+    assert {result["messages"][-1].text for result in found} == {"done"}
+    for result in found:
+        check_valid(result["messages"])
+    final = agent.get_state(config()).values["messages"]
+    assert shape(final) == ONE_TURN
+
+
+def test_a_slow_tool_keeps_its_claim_and_waiting_ends(world: World) -> None:
+    world.fault = lambda: time.sleep(1.2)  # four leases long
+    agent, _ = world.agent(call(), "done")
+    impatient, _ = world.agent("unused", wait_seconds=0.1)
+    worker = threading.Thread(target=agent.invoke, args=(ask(message_id="m"), config()))
+    worker.start()
+    while not world.payments:
+        time.sleep(0.01)
+    time.sleep(0.6)
+    with pytest.raises(TurnInProgressError):
+        impatient.invoke(ask(message_id="m"), config())
+    worker.join()
+    assert world.payments == [5]
+
+
+def test_answers_changed_by_other_middleware_are_what_is_given_again(world: World) -> None:
+    from langchain.agents.middleware import after_model
+
+    @after_model
+    def redact(state: Any, runtime: Any) -> dict[str, Any]:
+        last = state["messages"][-1]
+        return {"messages": [last.model_copy(update={"content": last.text.replace("secret", "[gone]")})]}
+
+    agent, _ = world.agent("a secret", middleware=[redact])
+    assert agent.invoke(ask(), config())["messages"][-1].text == "a [gone]"
+    assert agent.invoke(ask(), config())["messages"][-1].text == "a [gone]"
+    answer = world.log.answer("t", "turn-1")
+    assert answer is not None
+    assert answer.text == "a [gone]"
+
+
+def test_command_results_and_odd_artifacts(world: World) -> None:
+    @tool
+    def move(place: str) -> Any:
+        """Move."""
+        world.payments.append(1)
+        return Command(update={"messages": [ToolMessage("moved", tool_call_id="c1")]})
+
+    @tool(response_format="content_and_artifact")
+    def draw(place: str) -> Any:
+        """Draw."""
+        return "drawn", object()
+
+    calls = [
+        {"name": "move", "args": {"place": "x"}, "id": "c1"},
+        {"name": "draw", "args": {"place": "x"}, "id": "c2"},
+    ]
+    model = ScriptedChatModel(responses=[AIMessage("", tool_calls=calls), RuntimeError("down"), "done"])
+    log = world.log
+    agent: Any = create_agent(model, [move, draw], middleware=[DurableTurnsMiddleware(log)])
+    thread = {"configurable": {"thread_id": "t", "turn_id": "1"}}
+    with pytest.raises(RuntimeError):
+        agent.invoke(ask(), thread)
+    found = agent.invoke(ask(), thread)
+    assert [message.text for message in found["messages"]][2:] == ["moved", "drawn", "done"]
+    assert world.payments == [1]
+
+
+def test_stream_and_astream(world: World) -> None:
+    agent, _ = world.agent(call(), "done")
+    steps = list(agent.stream(ask(), config(), stream_mode="values"))
+    assert shape(steps[-1]["messages"]) == ONE_TURN
+
+    async def again() -> list[Any]:
+        return [step async for step in agent.astream(ask(), config(), stream_mode="values")]
+
+    assert shape(asyncio.run(again())[-1]["messages"]) == ONE_TURN
+    assert world.payments == [5]
+
+
+def test_settings_are_checked(world: World) -> None:
+    for wrong in ({"lease_seconds": 0}, {"wait_seconds": -1}, {"safe_to_repeat": "pay"}):
+        with pytest.raises(ConfigurationError):
+            DurableTurnsMiddleware(world.log, **wrong)  # type: ignore[arg-type]
+
+
+def test_no_thread_id_is_an_error(world: World) -> None:
+    agent: Any = create_agent(ScriptedChatModel(responses=["x"]), [], middleware=[DurableTurnsMiddleware(world.log)])
+    with pytest.raises(IdentityError):
+        agent.invoke(ask())

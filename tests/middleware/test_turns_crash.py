@@ -1,0 +1,106 @@
+"""The crash matrix: a worker is killed (signal 9) at every boundary of a turn, then the turn is retried."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKER = Path(__file__).with_name("turns_worker.py")
+
+BOUNDARIES = [
+    "outer_begin",  # the input is in a checkpoint, nothing is logged
+    "inner_begin",  # the human message is logged
+    "inner_before_call",
+    "inner_after_call",  # the model has answered, its answer is not logged
+    "outer_after_call",  # logged, not in a checkpoint
+    "inner_after_model",
+    "outer_before_tool",
+    "inner_before_tool",  # the call is claimed
+    "before_effect",
+    "after_effect",
+    "inner_after_tool",
+    "outer_after_tool",  # the result is logged, not in a checkpoint
+    "inner_before_call:2",
+    "inner_after_call:2",
+    "outer_after_call:2",
+    "inner_end",
+    "outer_end",
+    *(f"{side}_checkpoint:{number}" for side in ("before", "after") for number in range(1, 8)),
+]
+REPRESENTATIVE = ["outer_begin", "after_effect", "outer_after_tool"]
+
+
+def run(folder: Path, point: str, face: str, *more: str) -> tuple[int, dict[str, Any] | None]:
+    process = subprocess.run(
+        [sys.executable, str(WORKER), str(folder), point, face, *more], capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode in (0, -9), process.stderr
+    return process.returncode, json.loads(process.stdout) if process.returncode == 0 else None
+
+
+def check(folder: Path, found: dict[str, Any] | None) -> None:
+    assert found is not None
+    assert (folder / "ledger").read_text() == "5\n"
+    assert found["answer"] == "It is paid."
+    assert found["types"].count("human") == 1
+    assert found["types"][0] == "human"
+    assert found["log"].count("user") == 1
+    assert found["log"].count("done") == 1
+    assert found["intact"]
+    waiting: list[str] = []
+    for calls, result in zip(found["calls"], found["results"], strict=True):
+        if result is not None:
+            waiting.remove(result)
+        else:
+            assert waiting == []
+        waiting += calls
+    assert waiting == []
+
+
+def kill_and_retry(folder: Path, point: str, face: str) -> None:
+    code, _ = run(folder, point, face)
+    assert code == -9, f"{point} was not reached"
+    _, found = run(folder, "nowhere", face)
+    check(folder, found)
+    _, again = run(folder, "nowhere", face)
+    check(folder, again)
+
+
+@pytest.mark.parametrize("point", REPRESENTATIVE)
+def test_a_killed_turn_is_finished_once(tmp_path: Path, point: str) -> None:
+    kill_and_retry(tmp_path, point, "sync")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("face", ["sync", "async"])
+@pytest.mark.parametrize("point", BOUNDARIES)
+def test_every_boundary(tmp_path: Path, point: str, face: str) -> None:
+    kill_and_retry(tmp_path, point, face)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", BOUNDARIES[:-14])
+def test_killed_twice(tmp_path: Path, first: str) -> None:
+    run(tmp_path, first, "sync")
+    run(tmp_path, "outer_after_tool", "sync")
+    _, found = run(tmp_path, "nowhere", "sync")
+    check(tmp_path, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", ["inner_before_tool", "before_effect", "after_effect", "outer_after_tool", "outer_end"]
+)
+def test_killed_after_a_human_approved(tmp_path: Path, point: str) -> None:
+    run(tmp_path, "nowhere", "sync", "ask")
+    code, _ = run(tmp_path, point, "sync", "approve")
+    assert code == -9
+    _, found = run(tmp_path, "nowhere", "sync", "go on")
+    if found is not None and found["log"].count("done") == 0:  # it paid nothing and asks the human again
+        _, found = run(tmp_path, "nowhere", "sync", "approve")
+    check(tmp_path, found)
