@@ -145,31 +145,31 @@ def open_memory(
 ) -> AgentMemory:
     """Open (or create) the memory of an agent.
 
-        A folder holds two SQLite files in WAL mode: ``threads.sqlite`` (checkpoints and thread log, flushed to disk at
-XX
-        folder open.
+    A folder holds two SQLite files in WAL mode: ``threads.sqlite`` (checkpoints and thread log, flushed to disk at
+    every commit) and ``memory.sqlite`` (the store). Several processes, and several objects of one process, may have the
+    same folder open.
 
-        Args:
-            location: A folder, created with owner-only permissions if it is not there; or ``":memory:"`` for tests.
-            embeddings: None for keyword search only; ``"local"`` for the local model (extra ``local``); any string that
-    XX
-            retrieval: How the store searches unless a call says otherwise; without embeddings always by keyword.
-            busy_timeout_seconds: How long a write waits for another process; 0 or more.
-            on_event: Gets every event of the store and of the middleware that `AgentMemory.middleware` makes.
+    Args:
+        location: A folder, created with owner-only permissions if it is not there; or ``":memory:"`` for tests.
+        embeddings: None for keyword search only; ``"local"`` for the local model (extra ``local``); any string that
+            LangChain's ``init_embeddings`` takes (``"openai:text-embedding-3-small"``); or LangChain `Embeddings`.
+        retrieval: How the store searches unless a call says otherwise; without embeddings always by keyword.
+        busy_timeout_seconds: How long a write waits for another process; 0 or more.
+        on_event: Gets every event of the store and of the middleware that `AgentMemory.middleware` makes.
 
-        Raises:
-            ConfigurationError: `embeddings` or `retrieval` cannot work.
-            MissingExtraError: An extra is not installed; its name is in the message.
-            StorageUnavailableError: The folder cannot be created or written, or is a file.
-            SchemaVersionError: Written by a newer version of this package; nothing was changed.
-            CorruptionError: A file is damaged or not a SQLite database.
-            StorageBusyError: Another process held a write lock for too long.
+    Raises:
+        ConfigurationError: `embeddings` or `retrieval` cannot work.
+        MissingExtraError: An extra is not installed; its name is in the message.
+        StorageUnavailableError: The folder cannot be created or written, or is a file.
+        SchemaVersionError: Written by a newer version of this package; nothing was changed.
+        CorruptionError: A file is damaged or not a SQLite database.
+        StorageBusyError: Another process held a write lock for too long.
 
-        Example:
-            >>> with open_memory(":memory:") as memory:
-            ...     memory.store.put(("users", "ada"), "tea", {"text": "likes green tea"})
-            ...     memory.store.search(("users", "ada"), query="tea")[0].retrieval
-            'keyword'
+    Example:
+        >>> with open_memory(":memory:") as memory:
+        ...     memory.store.put(("users", "ada"), "tea", {"text": "likes green tea"})
+        ...     memory.store.search(("users", "ada"), query="tea")[0].retrieval
+        'keyword'
     """
     place = os.fspath(location)
     if not isinstance(place, str) or not place.strip():
