@@ -1,0 +1,120 @@
+"""How large the window of a request is, and which errors say that it was too small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langchain.agents.middleware import ModelRequest
+from langchain_core.exceptions import ContextOverflowError
+from langchain_core.messages import BaseMessage
+
+from langmem_harness.window.messages import TAG_KEY, tag_of
+from langmem_harness.window.plan import PlacedMessage
+
+FALLBACK_WINDOW_TOKENS = 32_000
+"""Window assumed when neither `context_window` nor the model's profile says how large it is."""
+
+_PLACED_KINDS = ("recall", "marker", "repair")
+_OVERFLOW_PHRASES = (
+    "context_length_exceeded",
+    "context length",
+    "context window",
+    "maximum context",
+    "prompt is too long",
+    "input is too long",
+    "too many input tokens",
+    "input token count",
+    "exceeds the maximum number of tokens",
+    "request too large",
+    "reduce the length of the messages",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSize:
+    """Tokens a request may have.
+
+    Attributes:
+        limit_tokens: What the model takes beside its answer; None when nobody knows.
+        usable_tokens: The same less the safety margin; what fractions are taken of. An assumed size when unknown.
+    """
+
+    limit_tokens: int | None
+    usable_tokens: int
+
+    @property
+    def target_tokens(self) -> int | None:
+        """What a request should have at most; None when nobody knows the window."""
+        return None if self.limit_tokens is None else self.usable_tokens
+
+
+def measure_window(
+    request: ModelRequest[Any], *, context_window: int | None, reserve_output_tokens: int | None, safety_margin: float
+) -> WindowSize:
+    """The window of this request's model; looked up at every call, because the model may change between calls.
+
+    Args:
+        request: The request.
+        context_window: Tokens of the window, if the user stated it.
+        reserve_output_tokens: Kept free for the answer; None takes the model's own `max_tokens`, if it has one, but at
+            most half of the window.
+        safety_margin: Share kept free because token counts are estimates, 0 to below 1.
+    """
+    known = context_window if context_window is not None else _profile_window(request.model)
+    window = FALLBACK_WINDOW_TOKENS if known is None else known
+    if reserve_output_tokens is None:
+        stated = request.model_settings.get("max_tokens", getattr(request.model, "max_tokens", None))
+        reserved = min(stated, window // 2) if isinstance(stated, int) and stated > 0 else 0
+    else:
+        reserved = reserve_output_tokens
+    limit = max(1, window - reserved)
+    return WindowSize(
+        limit_tokens=None if known is None else limit, usable_tokens=max(1, int(limit * (1.0 - safety_margin)))
+    )
+
+
+def _profile_window(model: Any) -> int | None:
+    profile = getattr(model, "profile", None)
+    window = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+    return window if isinstance(window, int) and window > 0 else None
+
+
+def is_context_overflow(error: Exception) -> bool:
+    """Whether a provider's error says that the request was too long: by its class, or, for providers that map theirs to
+    no common class, by what it says."""
+    if isinstance(error, ContextOverflowError):
+        return True
+    text = f"{getattr(error, 'code', '')} {error}".lower()
+    return any(phrase in text for phrase in _OVERFLOW_PHRASES)
+
+
+def split_request(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[PlacedMessage]]:
+    """The history in a request, and the messages that are only in the request (recalled memories, a marker).
+
+    A message with our tag that is part of the thread, whoever put it there, is history like any other.
+    """
+    messages: list[BaseMessage] = list(request.messages)
+    tagged = [
+        position
+        for position, message in enumerate(messages)
+        if message.additional_kwargs and TAG_KEY in message.additional_kwargs and _is_placed_kind(message)
+    ]
+    if not tagged:
+        return messages, []
+    stored = request.state.get("messages", [])
+    stored_objects = {id(message) for message in stored}
+    stored_ids = {message.id for message in stored if message.id is not None}
+    placed: list[PlacedMessage] = []
+    for position in tagged:
+        message = messages[position]
+        if id(message) not in stored_objects and (message.id is None or message.id not in stored_ids):
+            placed.append(PlacedMessage(message=message, before=position - len(placed)))
+    only_in_request = {id(one.message) for one in placed}
+    return [message for message in messages if id(message) not in only_in_request], placed
+
+
+def _is_placed_kind(message: BaseMessage) -> bool:
+    tag = tag_of(message)
+    return tag is not None and tag["kind"] in _PLACED_KINDS
