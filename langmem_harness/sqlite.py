@@ -240,6 +240,23 @@ class Database:
         with self.read() as connection:
             return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
+    def vacuum(self) -> None:
+        """Give free pages back to the disk. Copies the whole file; other writers wait.
+
+        Raises:
+            StorageError: A transaction of this thread is open, or the disk has no room for the copy.
+        """
+        self._check_usable()
+        with self._write_lock:
+            if self._closed:
+                raise StorageClosedError(f"{self.location} is closed")
+            try:
+                self._writer.execute("VACUUM")
+                if not self.in_memory:
+                    self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:
+                raise translate_sqlite_error(error, self.location) from error
+
     def migrate(self, component: str, migrations: Sequence[Migration]) -> None:
         """Bring the tables of one component to the newest version, in one transaction.
 

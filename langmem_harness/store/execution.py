@@ -1,0 +1,396 @@
+"""Performs a checked plan against SQLite and the partitions: one transaction, no embedder, no choice left to make."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from langgraph.store.base import Item
+from numpy.typing import NDArray
+
+from langmem_harness.sqlite import Database
+from langmem_harness.store import database as tables
+from langmem_harness.store.database import Head, ItemRow
+from langmem_harness.store.keywords import KeywordIndex, Tokenizer
+from langmem_harness.store.namespaces import Namespace, is_below, select_namespaces
+from langmem_harness.store.partition import Partition, PartitionCache
+from langmem_harness.store.plan import BatchPlan, PlannedGet, PlannedListing, PlannedSearch, plan_stored
+from langmem_harness.store.provenance import IndexProvenance
+from langmem_harness.store.records import LegScore, RecallItem, Retrieval, ScoreKind
+from langmem_harness.store.retrieval import Question, search_partition
+from langmem_harness.store.texts import FieldPaths
+from langmem_harness.store.values import decode_key, decode_value
+from langmem_harness.store.vectors import VectorIndex
+from langmem_harness.store.writer import Embedded, ItemWriter, PlannedPut
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """What a store was opened with.
+
+    Attributes:
+        dense_weight: Share of the semantic leg in fused scores.
+        k1: BM25.
+        b: BM25.
+        exact_limit: Rows below which the semantic leg is exact.
+    """
+
+    dense_weight: float
+    k1: float
+    b: float
+    exact_limit: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The embedder as far as comparing goes: None for a store without one, or one that did not answer yet."""
+
+    name: str
+    digest: str
+    dims: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectors:
+    """What embedding gave for a batch.
+
+    Attributes:
+        documents: Vectors of item texts.
+        queries: Unit vector by query text; a missing one means the semantic leg has nothing to ask with.
+        problem: Why queries are missing.
+        model: The embedder that made them.
+    """
+
+    documents: Embedded = field(default_factory=Embedded)
+    queries: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    problem: str | None = None
+    model: Model | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOutcome:
+    """One answered search."""
+
+    items: list[RecallItem]
+    retrieval: Retrieval
+    legs: Mapping[str, int] = field(default_factory=dict)
+    degraded: str | None = None
+
+
+@dataclass(kw_only=True)
+class BatchOutcome:
+    """Results in the order of the operations, and what the transaction left to do."""
+
+    results: list[Any] = field(default_factory=list)
+    to_refresh: list[int] = field(default_factory=list)
+    pending: int = 0
+
+
+class _SnapshotMovedError(Exception):
+    """Another thread moved the partition past this transaction's snapshot."""
+
+
+class Executor:
+    """Runs plans.
+
+    Args:
+        database: Where.
+        paths: The store's fields.
+        tokenizer: For stored terms of another tokenizer.
+        settings: See `SearchSettings`.
+        cache: Partitions of this process.
+        has_embedder: Whether a semantic leg can be expected at all.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        paths: FieldPaths,
+        tokenizer: Tokenizer,
+        settings: SearchSettings,
+        cache: PartitionCache,
+        has_embedder: bool,
+    ) -> None:
+        self._has_embedder = has_embedder
+        self._database = database
+        self._paths = paths
+        self._tokenizer = tokenizer
+        self.tokenizer_number = number_of(tokenizer.fingerprint)
+        self._settings = settings
+        self.cache = cache
+        self._passports: dict[int, IndexProvenance | None] = {}
+        self._threads: int | None = None
+
+    def run(self, plan: BatchPlan, vectors: Vectors, now: int) -> BatchOutcome:
+        """All operations in order, in one transaction; a failure leaves nothing of them."""
+        if plan.writes:
+            with self._database.write() as connection:
+                return self._write(connection, plan, vectors, now)
+        while True:
+            try:
+                with self._database.read() as connection:
+                    outcome = BatchOutcome()
+                    for op in plan.operations:
+                        outcome.results.append(self._read(connection, op, vectors, now, outcome, None))
+            except _SnapshotMovedError:
+                continue
+            return outcome
+
+    def refresh(self, item_ids: Sequence[int], now: int) -> None:
+        """Start the time to live of items that were read again."""
+        with self._database.write() as connection:
+            tables.refresh_expiry(connection, item_ids, now)
+
+    def passport(self, connection: sqlite3.Connection, head: Head) -> IndexProvenance | None:
+        """Passport of the index in use; those of a generation never change, so they are read once."""
+        if head.generation not in self._passports:
+            self._passports[head.generation] = tables.read_passport(connection, head)
+        return self._passports[head.generation]
+
+    def forget(self) -> None:
+        """Drop everything in memory."""
+        self._passports = {}
+        self.cache.clear()
+
+    def after_fork(self) -> None:
+        """In a child process: the parent's partitions may be locked by threads that are not here."""
+        self.cache = PartitionCache(self.cache.max_bytes)
+        self._threads = 1  # faiss must not look for the thread pool it had in the parent
+
+    # -- one operation ------------------------------------------------------------------------------------------
+
+    def _write(self, connection: sqlite3.Connection, plan: BatchPlan, vectors: Vectors, now: int) -> BatchOutcome:
+        documents = vectors.documents
+        if documents.generation != tables.read_head(connection).generation:
+            documents = Embedded()  # the index was replaced meanwhile: these items wait for the new one's vectors
+        writer = ItemWriter(connection, now=now, tokenizer=self.tokenizer_number, embedded=documents)
+        outcome = BatchOutcome()
+        for op in plan.operations:
+            if isinstance(op, PlannedPut):
+                writer.write(op)
+                outcome.results.append(None)
+            else:
+                writer.flush()
+                outcome.results.append(self._read(connection, op, vectors, now, outcome, writer))
+        writer.finish()
+        if outcome.to_refresh:
+            tables.refresh_expiry(connection, outcome.to_refresh, now)
+            outcome.to_refresh = []
+        outcome.pending = writer.pending
+        return outcome
+
+    def _read(
+        self,
+        connection: sqlite3.Connection,
+        op: PlannedPut | PlannedGet | PlannedListing | PlannedSearch,
+        vectors: Vectors,
+        now: int,
+        outcome: BatchOutcome,
+        writer: ItemWriter | None,
+    ) -> Any:
+        match op:
+            case PlannedGet():
+                row = tables.read_item(connection, op.namespace, op.key, now)
+                if row is None:
+                    return None
+                if op.refresh_ttl and row.ttl_minutes is not None:
+                    outcome.to_refresh.append(row.item_id)
+                return Item(
+                    value=decode_value(row.value),
+                    key=decode_key(row.key),
+                    namespace=op.namespace,
+                    created_at=tables.to_datetime(row.created_at),
+                    updated_at=tables.to_datetime(row.updated_at),
+                )
+            case PlannedListing():
+                found = tables.read_live_namespaces(connection, op.prefix, now)
+                return select_namespaces(found, op.conditions, max_depth=op.max_depth, limit=op.limit, offset=op.offset)
+            case PlannedSearch():
+                answer, rows = self._search(connection, op, vectors, now, writer)
+                if op.refresh_ttl:
+                    outcome.to_refresh += [row.item_id for row in rows if row.ttl_minutes is not None]
+                return answer
+        raise AssertionError("unreachable: writes go to the writer")
+
+    def _search(
+        self,
+        connection: sqlite3.Connection,
+        op: PlannedSearch,
+        vectors: Vectors,
+        now: int,
+        writer: ItemWriter | None,
+    ) -> tuple[SearchOutcome, list[ItemRow]]:
+        if op.query is None:
+            rows = self._newest(connection, op, now)
+            items = _items(connection, rows, [(None, {})] * len(rows), "recent", None, None)
+            return SearchOutcome(items=items, retrieval="recent"), rows
+        head = tables.read_head(connection)
+        generation, dims, problem = self._choose_index(connection, head, op, vectors)
+        if writer is not None and any(is_below(namespace, op.prefix) for namespace in writer.touched):
+            # uncommitted rows must not enter the shared partition: a rollback would leave them there
+            partition = self._new_partition(op.prefix, generation, dims)
+            partition.catch_up(connection, head)
+            return self._ask(connection, partition, op, vectors, problem, now)
+        partition = self.cache.get(op.prefix, generation, lambda: self._new_partition(op.prefix, generation, dims))
+        needs_terms = op.mode != "semantic" or generation == 0
+        while True:
+            with partition.lock.read():
+                if partition.seen > head.changed:
+                    raise _SnapshotMovedError
+                if partition.seen == head.changed and not (needs_terms and partition.has_unread_terms):
+                    return self._ask(connection, partition, op, vectors, problem, now)
+            with partition.lock.write():
+                if partition.seen < head.changed:
+                    partition.catch_up(connection, head)
+                if needs_terms and partition.has_unread_terms:
+                    partition.read_terms()
+            self.cache.note_size(partition)
+
+    def _choose_index(
+        self, connection: sqlite3.Connection, head: Head, op: PlannedSearch, vectors: Vectors
+    ) -> tuple[int, int, str | None]:
+        """Vector index that may answer (0: none), its vectors' length, and why a wanted semantic leg is missing."""
+        if op.text is None:
+            return 0, 0, None
+        if not self._has_embedder:
+            return 0, 0, "the store has no embedder" if op.mode == "semantic" else None
+        if op.text not in vectors.queries or vectors.model is None:
+            return 0, 0, vectors.problem or "the embedder gave no usable vector"
+        passport = self.passport(connection, head)
+        if passport is None:
+            return 0, 0, None
+        mismatch = passport.find_mismatch(
+            model_digest=vectors.model.digest, embedding_model=vectors.model.name, dims=vectors.model.dims
+        )
+        return (head.generation, passport.dims, None) if mismatch is None else (0, 0, mismatch)
+
+    def _new_partition(self, prefix: Namespace, generation: int, dims: int) -> Partition:
+        return Partition(
+            prefix,
+            generation=generation,
+            vectors=VectorIndex(dims, exact_limit=self._settings.exact_limit, threads=self._threads),
+            keywords=KeywordIndex(self._settings.k1, self._settings.b),
+            tokenizer=self.tokenizer_number,
+            terms_again=self._terms_again,
+        )
+
+    def _terms_again(self, connection: sqlite3.Connection, item_id: int) -> bytes:
+        value, indexing = connection.execute(
+            "SELECT value, indexing FROM store_items WHERE item_id = ?", (item_id,)
+        ).fetchone()
+        return plan_stored(value, parse_indexing(indexing), self._paths, self._tokenizer)[0]
+
+    def _ask(
+        self,
+        connection: sqlite3.Connection,
+        partition: Partition,
+        op: PlannedSearch,
+        vectors: Vectors,
+        problem: str | None,
+        now: int,
+    ) -> tuple[SearchOutcome, list[ItemRow]]:
+        if partition.has_unread_terms and (op.mode != "semantic" or not partition.generation):
+            partition.read_terms()  # a private partition: nobody else has it
+        assert op.query is not None  # noqa: S101 - the caller checked
+        vector = vectors.queries.get(op.text) if op.text is not None and partition.generation else None
+        by_words = op.mode != "semantic" or vector is None
+        question = Question(
+            limit=op.offset + op.limit,
+            vector=vector,
+            terms=self._tokenizer.query_terms(op.query) if by_words else None,
+            dense_weight=self._settings.dense_weight,
+            threshold=op.threshold,
+            lambda_mult=op.lambda_mult,
+            fetch_k=op.fetch_k,
+            field_weights=op.field_weights,
+        )
+        answer = search_partition(partition, question, self._allowed(connection, partition, op, now))
+        if problem is None and partition.pending and op.text is not None:
+            problem = f"{len(partition.pending)} items wait for their vectors"
+        page = answer.found[op.offset :]
+        stored = tables.read_items(connection, [found.item_id for found in page])
+        kept = [(found, stored[found.item_id]) for found in page if found.item_id in stored]
+        items = _items(
+            connection,
+            [row for _, row in kept],
+            [(found.score, found.legs) for found, _ in kept],
+            answer.retrieval,
+            answer.score_kind,
+            problem,
+        )
+        outcome = SearchOutcome(items=items, retrieval=answer.retrieval, legs=answer.leg_sizes, degraded=problem)
+        return outcome, [row for _, row in kept]
+
+    def _allowed(
+        self, connection: sqlite3.Connection, partition: Partition, op: PlannedSearch, now: int
+    ) -> NDArray[np.int64] | None:
+        """Rows that may answer; None for all."""
+        allowed: NDArray[np.int64] | None = None
+        if op.predicate is not None:
+            candidates = tables.iterate_values(connection, op.prefix, op.sql)
+            matching = [item_id for item_id, value in candidates if op.predicate(decode_value(value))]
+            allowed = partition.rows_of(matching)
+        if partition.mortal:
+            expired = partition.mortal.intersection(tables.read_expired(connection, now))
+            if expired:
+                live = partition.live_rows() if allowed is None else allowed
+                allowed = np.setdiff1d(live, partition.rows_of(list(expired)), assume_unique=True)
+        return allowed
+
+    def _newest(self, connection: sqlite3.Connection, op: PlannedSearch, now: int) -> list[ItemRow]:
+        rows: list[ItemRow] = []
+        if not op.limit:
+            return rows
+        skipped = 0
+        for row in tables.iterate_newest(connection, op.prefix, op.sql, now):
+            if op.predicate is not None and not op.predicate(decode_value(row.value)):
+                continue
+            if skipped < op.offset:
+                skipped += 1
+                continue
+            rows.append(row)
+            if len(rows) == op.limit:
+                break
+        return rows
+
+
+def _items(
+    connection: sqlite3.Connection,
+    rows: Sequence[ItemRow],
+    said: Sequence[tuple[float | None, Mapping[str, LegScore]]],
+    retrieval: Retrieval,
+    score_kind: ScoreKind | None,
+    degraded: str | None,
+) -> list[RecallItem]:
+    paths = tables.read_paths(connection, (row.namespace_id for row in rows))
+    return [
+        RecallItem(
+            namespace=paths[row.namespace_id],
+            key=decode_key(row.key),
+            value=decode_value(row.value),
+            created_at=tables.to_datetime(row.created_at),
+            updated_at=tables.to_datetime(row.updated_at),
+            score=score,
+            retrieval=retrieval,
+            legs=legs,
+            score_kind=score_kind,
+            degraded=degraded,
+        )
+        for row, (score, legs) in zip(rows, said, strict=True)
+    ]
+
+
+def parse_indexing(stored: str | None) -> Any:
+    """The ``index`` argument of a stored item."""
+    return None if stored is None else json.loads(stored)
+
+
+def number_of(fingerprint: str) -> int:
+    """A small number for a tokenizer's fingerprint, for a column of its own in every item."""
+    return zlib.crc32(fingerprint.encode())

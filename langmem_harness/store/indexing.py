@@ -1,0 +1,389 @@
+"""How texts get their vectors: for a batch, for items that wait, and for a whole new index."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langmem_harness.errors import EmbeddingError, StorageBusyError
+from langmem_harness.sqlite import Database
+from langmem_harness.store import database as tables
+from langmem_harness.store.embedder import EmbedAnswer, EmbedRequest, StoreEmbedder
+from langmem_harness.store.execution import Model, Vectors, parse_indexing
+from langmem_harness.store.keywords import Tokenizer
+from langmem_harness.store.plan import plan_stored
+from langmem_harness.store.provenance import CHUNKER_VERSION, IndexProvenance
+from langmem_harness.store.steps import Call, Steps
+from langmem_harness.store.texts import POSITION_BITS, FieldPaths
+from langmem_harness.store.writer import Embedded, ItemWriter
+
+Vector = NDArray[np.float32]
+Progress = Callable[[int, int], None]
+"""Called with (items done, items in all) as `reindex` goes on."""
+
+_BATCH_TEXTS = 256
+_BATCH_ITEMS = 64
+_ABANDONED_SECONDS = 120.0
+_CATCH_UP_ROUNDS = 5
+
+
+def hash_text(text: str) -> bytes:
+    """16 bytes that stand for a text in the vector table."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+class Indexer:
+    """Gives texts their vectors, over one embedder and one database.
+
+    Args:
+        database: Where.
+        embedder: The model.
+        paths: The store's fields.
+        tokenizer: For terms that are made anew.
+        tokenizer_number: Its number.
+        clock: Aware UTC time.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        embedder: StoreEmbedder,
+        *,
+        paths: FieldPaths,
+        tokenizer: Tokenizer,
+        tokenizer_number: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._database = database
+        self._embedder = embedder
+        self._paths = paths
+        self._tokenizer = tokenizer
+        self._tokenizer_number = tokenizer_number
+        self._clock = clock
+
+    @property
+    def model(self) -> Model | None:
+        """The embedder, once it has answered the probe."""
+        embedder = self._embedder
+        if embedder.digest is None or embedder.dims is None:
+            return None
+        return Model(name=embedder.name, digest=embedder.digest, dims=embedder.dims)
+
+    def prepare(self, documents: Sequence[str], queries: Sequence[str]) -> Steps[Vectors]:
+        """Vectors for a batch; whatever the embedder does, there is an answer."""
+        if not documents and not queries:
+            return Vectors(model=self.model)
+        problem = yield from self.probe()
+        if problem is not None:
+            return Vectors(problem=problem)
+        found: dict[str, Vector] = self._embedder.remembered(queries, is_query=True)
+        for query in queries:
+            if query not in found:
+                answer: EmbedAnswer = yield EmbedRequest(texts=(query,), is_query=True)
+                found.update(answer.vectors)
+                problem = answer.problem or problem
+        embedded, document_problem = yield from self.embed(documents)
+        return Vectors(documents=embedded, queries=found, problem=problem or document_problem, model=self.model)
+
+    def probe(self, *, forced: bool = False) -> Steps[str | None]:
+        """Find out which model this is, once per process; why it could not be found out, or None."""
+        if self._embedder.digest is not None:
+            return None
+        answer: EmbedAnswer = yield replace(self._embedder.probe_request(), forced=forced)
+        return None if self._embedder.digest is not None else answer.problem or "the embedder gave no usable vector"
+
+    def embed(self, texts: Sequence[str], *, forced: bool = False) -> Steps[tuple[Embedded, str | None]]:
+        """Vectors of item texts: from memory, from items that hold the same text, from the model."""
+        if not texts:
+            return Embedded(), None
+        hashes = {text: hash_text(text) for text in texts}
+        found = self._embedder.remembered(texts, is_query=False)
+        missing = [text for text in texts if text not in found]
+        generation, stored, problem = yield Call(lambda: self._look_up([hashes[text] for text in missing]))
+        if not generation:
+            return Embedded(), problem
+        found.update((text, stored[hashes[text]]) for text in missing if hashes[text] in stored)
+        missing = [text for text in missing if text not in found]
+        problem = yield from self._ask(missing, found, forced=forced)
+        vectors = {text: (hashes[text], vector) for text, vector in found.items()}
+        return Embedded(generation=generation, vectors=vectors), problem
+
+    def _ask(self, texts: Sequence[str], found: dict[str, Vector], *, forced: bool) -> Steps[str | None]:
+        problem: str | None = None
+        for chunk in tables.chunks(texts, _BATCH_TEXTS):
+            answer: EmbedAnswer = yield EmbedRequest(texts=tuple(chunk), forced=forced)
+            found.update(answer.vectors)
+            problem = answer.problem or problem
+            if not answer.vectors:
+                break
+        return problem
+
+    def _look_up(self, hashes: Sequence[bytes]) -> tuple[int, dict[bytes, Vector], str | None]:
+        """Index these texts go into (0: none), and the vectors it has already."""
+        model = self.model
+        assert model is not None  # noqa: S101 - probed before
+        with self._database.read() as connection:
+            head = tables.read_head(connection)
+            passport = tables.read_passport(connection, head)
+            if passport is not None:
+                mismatch = passport.find_mismatch(
+                    model_digest=model.digest, embedding_model=model.name, dims=model.dims
+                )
+                if mismatch is None:
+                    return head.generation, tables.find_vectors(connection, head.generation, hashes), None
+                if tables.count_vectors(connection, head.generation):
+                    return 0, {}, mismatch
+        return self._begin_first(model), {}, None
+
+    def _begin_first(self, model: Model) -> int:
+        """An index for a file that has none, or an empty one of another model."""
+        with self._database.write() as connection:
+            head = tables.read_head(connection)
+            if head.generation:
+                if tables.count_vectors(connection, head.generation):
+                    return 0  # another process was faster; the next look decides
+                tables.drop_generation(connection, head.generation)
+            generation = self._create(connection, head.next_generation, model)
+            connection.execute("UPDATE store_head SET generation = ?", (generation,))
+            return generation
+
+    def _create(self, connection: sqlite3.Connection, generation: int, model: Model) -> int:
+        tables.create_vectors_table(connection, generation)
+        passport = IndexProvenance(
+            corpus_sha256="",
+            embedding_model=model.name,
+            model_digest=model.digest,
+            chunker_version=CHUNKER_VERSION,
+            dims=model.dims,
+            chunk_count=0,
+            built_at=self._clock(),
+        )
+        connection.execute(
+            "INSERT INTO store_indexes VALUES (?, ?, ?)", (generation, json.dumps(passport.to_dict()), _seconds())
+        )
+        connection.execute("UPDATE store_head SET next_generation = ?", (generation + 1,))
+        return generation
+
+    # -- items that wait ----------------------------------------------------------------------------------------
+
+    def embed_pending(self, *, limit: int | None = None, forced: bool = True) -> Steps[int]:
+        """Embed items that wait, oldest first; how many got all their vectors.
+
+        Items whose text the model refuses are skipped and go on waiting. An embedder that answers nothing at all ends
+        it.
+        """
+        if (yield from self.probe(forced=forced)) is not None:
+            return 0
+        done, last = 0, -1
+        while limit is None or done < limit:
+            size = _BATCH_ITEMS if limit is None else min(_BATCH_ITEMS, limit - done)
+            waiting = yield Call(partial(self._read_pending, last, size))
+            if not waiting:
+                break
+            last = waiting[-1][0]
+            texts = list(dict.fromkeys(text for _, _, parts in waiting for text in parts if text is not None))
+            embedded, problem = yield from self.embed(texts, forced=forced)
+            if not embedded.vectors and len(texts) > 1 and embedded.generation:
+                embedded, problem = yield from self._one_by_one(texts, embedded.generation, forced=forced)
+            if not embedded.vectors and problem is not None and texts:
+                break
+            done += yield Call(partial(self._keep_vectors, waiting, embedded))
+            if limit is not None:
+                break
+        return done
+
+    def _one_by_one(self, texts: Sequence[str], generation: int, *, forced: bool) -> Steps[tuple[Embedded, str | None]]:
+        """One bad text must not hold up the others for ever; three failures in a row mean the model is down."""
+        found: dict[str, tuple[bytes, Vector]] = {}
+        failures, problem = 0, None
+        for text in texts:
+            answer: EmbedAnswer = yield EmbedRequest(texts=(text,), forced=forced)
+            if answer.vectors:
+                found[text] = (hash_text(text), answer.vectors[text])
+                failures = 0
+                continue
+            failures, problem = failures + 1, answer.problem
+            if failures >= 3 and not found:
+                break
+        return Embedded(generation=generation, vectors=found), problem
+
+    def _read_pending(self, after: int, size: int) -> list[tuple[int, int, list[str | None]]]:
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT item_id, changed, value, indexing FROM store_items "
+                "WHERE embedding = 2 AND item_id > ? ORDER BY item_id LIMIT ?",
+                (after, size),
+            ).fetchall()
+        return [
+            (item_id, changed, plan_stored(value, parse_indexing(indexing), self._paths, self._tokenizer)[1])
+            for item_id, changed, value, indexing in rows
+        ]
+
+    def _keep_vectors(self, waiting: Sequence[tuple[int, int, list[str | None]]], embedded: Embedded) -> int:
+        done = 0
+        with self._database.write() as connection:
+            if tables.read_head(connection).generation != embedded.generation:
+                return 0
+            writer = ItemWriter(connection, now=0, tokenizer=self._tokenizer_number, embedded=embedded)
+            for item_id, changed, texts in waiting:
+                unchanged = connection.execute(
+                    "SELECT 1 FROM store_items WHERE item_id = ? AND changed = ? AND embedding = 2", (item_id, changed)
+                ).fetchone()
+                if unchanged is None:
+                    continue
+                vectors = [
+                    (position, *embedded.vectors[text])
+                    for position, text in enumerate(texts)
+                    if text is not None and text in embedded.vectors
+                ]
+                complete = len(vectors) == sum(text is not None for text in texts)
+                if vectors or complete:
+                    writer.add_vectors(item_id, vectors, complete=complete)
+                done += complete
+            writer.finish()
+        return done
+
+    # -- a whole new index --------------------------------------------------------------------------------------
+
+    def reindex(self, progress: Progress | None) -> Steps[int]:
+        """Build a complete new index beside the old one and switch in one transaction; how many vectors it has.
+
+        Readers and writers go on meanwhile. What is written during the build is embedded in further rounds; what is
+        left then waits as pending.
+
+        Raises:
+            EmbeddingError: The embedder failed. The old index is still in use, nothing changed.
+            StorageBusyError: Another process builds one.
+        """
+        problem = yield from self.probe(forced=True)
+        model = self.model
+        if problem is not None or model is None:
+            raise EmbeddingError(f"reindex needs the embedder: {problem}")
+        generation, total = yield Call(lambda: self._begin_build(model))
+        try:
+            seen, done = -1, 0
+            incomplete: set[int] = set()
+            for _ in range(_CATCH_UP_ROUNDS):
+                last = -1
+                upto = yield Call(self._changed)
+                while True:
+                    rows = yield Call(partial(self._read_changed, seen, last))
+                    if not rows:
+                        break
+                    last = rows[-1][0]
+                    incomplete -= {row[0] for row in rows}
+                    incomplete |= yield from self._build(generation, rows)
+                    done += len(rows)
+                    if progress is not None:
+                        progress(min(done, total), total)
+                if upto == seen or (yield Call(self._changed)) == upto:
+                    seen = upto
+                    break
+                seen = upto
+            count: int = yield Call(lambda: self._switch(generation, seen, incomplete))
+        except BaseException:
+            with self._database.write() as connection:
+                tables.drop_generation(connection, generation)
+            raise
+        return count
+
+    def _begin_build(self, model: Model) -> tuple[int, int]:
+        with self._database.write() as connection:
+            head = tables.read_head(connection)
+            others = connection.execute(
+                "SELECT generation, touched_at FROM store_indexes WHERE generation != ?", (head.generation,)
+            ).fetchall()
+            for generation, touched_at in others:
+                if _seconds() - touched_at < _ABANDONED_SECONDS:
+                    raise StorageBusyError("another process is rebuilding the index; try again when it is done")
+                tables.drop_generation(connection, generation)  # left behind by a process that died
+            (total,) = connection.execute("SELECT count(*) FROM store_items").fetchone()
+            return self._create(connection, head.next_generation, model), total
+
+    def _changed(self) -> int:
+        with self._database.read() as connection:
+            return tables.read_head(connection).changed
+
+    def _read_changed(self, seen: int, after: int) -> list[Any]:
+        with self._database.read() as connection:
+            return connection.execute(
+                "SELECT item_id, changed, value, indexing FROM store_items "
+                "WHERE item_id > ? AND changed > ? ORDER BY item_id LIMIT ?",
+                (after, seen, _BATCH_ITEMS),
+            ).fetchall()
+
+    def _build(self, generation: int, rows: list[Any]) -> Steps[set[int]]:
+        plans = [
+            (item_id, changed, *plan_stored(value, parse_indexing(indexing), self._paths, self._tokenizer))
+            for item_id, changed, value, indexing in rows
+        ]
+        texts = list(dict.fromkeys(text for plan in plans for text in plan[3] if text is not None))
+        found: dict[str, Vector] = {}
+        problem = yield from self._ask(texts, found, forced=True)
+        if len(found) < len(texts) and not found:
+            raise EmbeddingError(f"reindex stopped, the old index is still in use: {problem}")
+        yield Call(lambda: self._keep_built(generation, plans, found))
+        return {plan[0] for plan in plans if any(text is not None and text not in found for text in plan[3])}
+
+    def _keep_built(self, generation: int, plans: list[Any], found: dict[str, Vector]) -> None:
+        table = tables.vectors_table(generation)
+        with self._database.write() as connection:
+            for item_id, changed, terms, texts in plans:
+                connection.execute(
+                    f"DELETE FROM {table} WHERE vector_id BETWEEN ? AND ?", tables.vector_range(item_id, item_id)
+                )
+                connection.executemany(
+                    f"INSERT INTO {table} VALUES (?, ?, ?)",
+                    [
+                        (item_id << POSITION_BITS | position, hash_text(text), found[text].tobytes())
+                        for position, text in enumerate(texts)
+                        if text is not None and text in found
+                    ],
+                )
+                connection.execute(
+                    "UPDATE store_items SET terms = ?, tokenizer = ? WHERE item_id = ? AND changed = ?",
+                    (terms, self._tokenizer_number, item_id, changed),
+                )
+            connection.execute("UPDATE store_indexes SET touched_at = ? WHERE generation = ?", (_seconds(), generation))
+
+    def _switch(self, generation: int, seen: int, incomplete: set[int]) -> int:
+        table = tables.vectors_table(generation)
+        with self._database.write() as connection:
+            head = tables.read_head(connection)
+            connection.execute(
+                f"DELETE FROM {table} WHERE (vector_id >> {POSITION_BITS}) NOT IN "
+                "(SELECT item_id FROM store_items WHERE changed <= ?)",
+                (seen,),
+            )
+            built = f"(SELECT DISTINCT vector_id >> {POSITION_BITS} FROM {table})"
+            old = "UPDATE store_items SET embedding = ? WHERE changed <= ? AND embedding != ?"
+            connection.execute(f"{old} AND item_id IN {built}", (tables.EMBEDDED, seen, tables.EMBEDDED))
+            connection.execute(
+                f"{old} AND item_id NOT IN {built}", (tables.NOTHING_TO_EMBED, seen, tables.NOTHING_TO_EMBED)
+            )
+            connection.executemany(
+                "UPDATE store_items SET embedding = ? WHERE item_id = ? AND changed <= ?",
+                [(tables.PENDING, item_id, seen) for item_id in incomplete],
+            )
+            connection.execute(
+                "UPDATE store_items SET embedding = ? WHERE changed > ? AND embedding = ?",
+                (tables.PENDING, seen, tables.EMBEDDED),
+            )
+            connection.execute("UPDATE store_head SET generation = ?", (generation,))
+            if head.generation:
+                tables.drop_generation(connection, head.generation)
+            return tables.count_vectors(connection, generation)
+
+
+def _seconds() -> int:
+    return int(time.time())

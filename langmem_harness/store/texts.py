@@ -1,0 +1,146 @@
+"""Which texts of an item are indexed, and the packed form of their terms. Pure.
+
+Field paths are LangGraph's (``"title"``, ``"tags[*]"``, ``"$"`` for the whole value). The semantic leg embeds exactly
+the text LangGraph would embed. The keyword leg reads the same places, but of a structure it takes the words of the
+leaves: searching ``text`` must not find every item that has a key of that name.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langgraph.store.base import get_text_at_path, tokenize_path
+
+from langmem_harness.errors import CorruptionError, ItemValueError
+from langmem_harness.store.keywords import Tokenizer, pack_terms
+
+POSITION_BITS = 10
+MAX_TEXTS = 1 << POSITION_BITS
+"""How many texts of one item can be indexed; a path with ``[*]`` may give many."""
+
+Indexing = Literal[False] | list[str] | None
+"""LangGraph's ``index`` argument of ``put``: the store's fields, not at all, or these paths."""
+
+_HEADER = struct.Struct("<HI")
+_JSON_START = ("{", "[")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldText:
+    """One text of an item.
+
+    Attributes:
+        field: The path it was found by, as configured (``"tags[*]"``).
+        text: What is embedded.
+        words: What the keyword leg reads.
+    """
+
+    field: str
+    text: str
+    words: str
+
+
+class FieldPaths:
+    """The configured paths, taken apart once.
+
+    Args:
+        fields: Paths; ``("$",)`` is the whole value.
+    """
+
+    def __init__(self, fields: Sequence[str] = ("$",)) -> None:
+        self.fields = tuple(fields)
+        self._tokens = {field: tokenize_path(field) for field in self.fields}
+
+    def texts(self, value: Mapping[str, Any], index: Indexing = None) -> list[FieldText]:
+        """Texts to index, in the order of the paths; empty for ``index=False``.
+
+        Raises:
+            ItemValueError: More than `MAX_TEXTS` texts.
+        """
+        if index is False:
+            return []
+        found: list[FieldText] = []
+        for field in self.fields if index is None else index:
+            if not field or field == "$":
+                found.append(FieldText(field="$", text=get_text_at_path(value, "$")[0], words=_words(value)))
+                continue
+            tokens = self._tokens.get(field) or tokenize_path(field)
+            found += [
+                FieldText(field=field, text=text, words=_unpack_words(text)) for text in get_text_at_path(value, tokens)
+            ]
+        if len(found) > MAX_TEXTS:
+            raise ItemValueError(f"an item may have {MAX_TEXTS} indexed texts, this one has {len(found)}: index fewer")
+        return found
+
+
+def _unpack_words(text: str) -> str:
+    """LangGraph gives a structure as JSON text; its words are those of its leaves."""
+    if not text.startswith(_JSON_START):
+        return text
+    try:
+        return _words(json.loads(text))
+    except (ValueError, RecursionError):
+        return text  # a text that only looks like JSON
+
+
+def _words(value: Any) -> str:
+    return "\n".join(_leaves(value))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping):
+            stack.extend(reversed(list(part.values())))
+        elif isinstance(part, list | tuple):
+            stack.extend(reversed(part))
+        elif part is not None and not isinstance(part, bool):
+            yield str(part)
+
+
+def embeddable(text: str) -> str | None:
+    """The text an embedder can be given: lone surrogates replaced; None for a blank text, which providers refuse."""
+    if text.isascii():
+        return text if text.strip() else None
+    cleaned = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return cleaned if cleaned.strip() else None
+
+
+def pack_item_terms(texts: Sequence[FieldText], tokenizer: Tokenizer) -> bytes:
+    """Fields and term counts of an item's texts, in order, as SQLite keeps them."""
+    parts: list[bytes] = []
+    for entry in texts:
+        field = entry.field.encode("utf-8", "surrogatepass")
+        terms = pack_terms(Counter(tokenizer.terms(entry.words)))
+        parts += (_HEADER.pack(len(field), len(terms)), field, terms)
+    return b"".join(parts)
+
+
+def unpack_item_terms(data: bytes) -> list[tuple[str, bytes]]:
+    """(field, packed terms) of each text, in order.
+
+    Raises:
+        CorruptionError: The bytes are cut off.
+    """
+    found: list[tuple[str, bytes]] = []
+    position = 0
+    try:
+        while position < len(data):
+            field_size, term_size = _HEADER.unpack_from(data, position)
+            middle = position + _HEADER.size + field_size
+            position = middle + term_size
+            if position > len(data):
+                raise CorruptionError("stored terms are cut off; reindex the store")
+            field = data[middle - field_size : middle].decode("utf-8", "surrogatepass")
+            found.append((field, data[middle:position]))
+    except (struct.error, UnicodeDecodeError) as error:
+        raise CorruptionError("stored terms are damaged; reindex the store") from error
+    return found
