@@ -106,9 +106,8 @@ def tell_event(event: MemoryEvent) -> None:
 
 def call(name: str, **arguments: Any) -> AIMessage:
     """A scripted tool call."""
-    return AIMessage(
-        "", tool_calls=[{"id": f"{name}-{abs(hash(str(arguments))) % 10**6}", "name": name, "args": arguments}]
-    )
+    call_id = "-".join([name, *map(str, arguments.values())])[:40]
+    return AIMessage("", tool_calls=[{"id": call_id, "name": name, "args": arguments}])
 
 
 MONDAY: list[tuple[str, list[AIMessage | str]]] = [

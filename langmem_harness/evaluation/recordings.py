@@ -90,7 +90,7 @@ def _load(text: str, source: str) -> list[Any]:
     try:
         return [json.loads(text)]
     except json.JSONDecodeError as whole_error:
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
         documents = []
         for number, line in lines:
             try:
@@ -100,9 +100,15 @@ def _load(text: str, source: str) -> list[Any]:
                     position = f"line {whole_error.lineno}, column {whole_error.colno}"
                     raise RecordingError(source, position, f"not JSON: {whole_error.msg}") from whole_error
                 raise RecordingError(source, f"line {number}", f"not JSON: {error.msg}") from error
+            except (RecursionError, ValueError) as error:
+                raise RecordingError(source, f"line {number}", _unusable_json(error)) from error
         return documents
-    except RecursionError as error:
-        raise RecordingError(source, "file", "nested too deeply") from error
+    except (RecursionError, ValueError) as error:
+        raise RecordingError(source, "file", _unusable_json(error)) from error
+
+
+def _unusable_json(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else "holds a number that is too long"
 
 
 def _find_conversations(documents: Sequence[Any], source: str) -> Iterator[tuple[str, list[Any]]]:
@@ -160,6 +166,7 @@ def parse_conversation(raw: Sequence[Any], *, source: str, name: str) -> Recorde
     system_prompts: list[str] = []
     while messages and isinstance(messages[0], SystemMessage):
         system_prompts.append(messages.pop(0).text)
+    messages = [_as_input(message, notes) for message in messages]
     mended = tuple(_merge_answers(_pair_results(messages, notes), notes))
     if not any(isinstance(message, HumanMessage) for message in mended):
         raise RecordingError(source, name, "has no user message")
@@ -170,6 +177,14 @@ def parse_conversation(raw: Sequence[Any], *, source: str, name: str) -> Recorde
         messages=mended,
         notes=dict(notes),
     )
+
+
+def _as_input(message: BaseMessage, notes: Counter[str]) -> BaseMessage:
+    """A system message in the middle comes in as a user message: several providers take the role only at the start."""
+    if not isinstance(message, SystemMessage):
+        return message
+    notes["system messages in the middle, played as user messages"] += 1
+    return HumanMessage(message.content)
 
 
 def _parse_messages(raw: Sequence[Any], source: str, name: str) -> Iterator[BaseMessage]:
@@ -235,7 +250,7 @@ def _parse_call(call: Any, source: str, position: str) -> Any:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments) if arguments.strip() else {}
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             arguments = {"unreadable_arguments": arguments}
     if not isinstance(arguments, Mapping):
         arguments = {} if arguments is None else {"arguments": arguments}
