@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
@@ -79,18 +80,20 @@ def replay(
 def _play(
     conversations: Sequence[RecordedConversation], compaction: HistoryCompactionMiddleware, memory_folder: Path | None
 ) -> list[ReplayReport]:
+    console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
     with open_memory(memory_folder or ":memory:") as memory, progress:
         task = progress.add_task("playing", total=len(conversations))
         reports = []
         for conversation in conversations:
-            progress.update(task, description=conversation.name)
+            progress.update(task, description=escape(conversation.name))
             reports.append(replay_conversation(conversation, memory, [compaction]))
             progress.advance(task)
     return reports
@@ -108,14 +111,15 @@ def _show(reports: Sequence[ReplayReport], *, with_calls: bool) -> None:
     for report in reports:
         for call in report.calls:
             for violation in call.violations:
+                where = f"{escape(report.name)}, call {call.call}, message {violation.position}"
                 console.print(
-                    f"rule broken: {report.name}, call {call.call}, message {violation.position}: {violation.rule}",
+                    f"rule broken: {where}: {violation.rule}",
                     style="bold red",
                 )
 
 
 def _calls_table(report: ReplayReport) -> Table:
-    table = Table(title=report.name, title_justify="left")
+    table = Table(title=escape(report.name), title_justify="left")
     for heading in ("call", "thread msgs", "thread tok", "sent msgs", "sent tok", "same prefix", "cut"):
         table.add_column(heading, justify="right")
     for call in report.calls:
@@ -139,7 +143,7 @@ def _conversations_table(reports: Sequence[ReplayReport]) -> Table:
     for report in reports:
         totals = report.totals()
         table.add_row(
-            report.name,
+            escape(report.name),
             str(totals["calls"]),
             f"{totals['input_tokens']:,}",
             f"{totals['input_tokens_without']:,}",

@@ -135,7 +135,12 @@ def _find_conversations(documents: Sequence[Any], source: str) -> Iterator[tuple
                     source, name, f"has none of the lists {', '.join(MESSAGE_KEYS)}; keys are {sorted(entry)[:10]}"
                 )
             label = entry.get("task_id", entry.get("instance_id", entry.get("id")))
-            yield (name if label is None else f"{name} ({label})"), entry[key]
+            yield (name if label is None else f"{name} ({_printable(label)})"), entry[key]
+
+
+def _printable(label: Any) -> str:
+    """A recording's own id, safe on a terminal and at most 60 characters."""
+    return "".join(character if character.isprintable() else "?" for character in str(label)[:60])
 
 
 def _is_message(value: Any) -> bool:

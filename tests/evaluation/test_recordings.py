@@ -130,6 +130,12 @@ def test_results_and_calls_without_a_partner(tmp_path: Path) -> None:
     assert [m.status for m in conversation.messages if isinstance(m, ToolMessage)] == ["success", "error"]
 
 
+def test_the_id_of_a_recording_is_safe_on_a_terminal(tmp_path: Path) -> None:
+    (conversation,) = read_recordings(write(tmp_path, [{"id": "a\x1b[2J\ud800" + "b" * 99, "messages": PLAIN}]))
+    assert conversation.name.startswith("conversation 1 (a?[2J?b")
+    assert len(conversation.name) < 80
+
+
 @pytest.mark.parametrize(
     ("arguments", "read"),
     [
