@@ -1,4 +1,4 @@
-"""What counts as an instruction inside data: one table of rules, each with its anchors and its pattern.
+"""What counts as an instruction inside data: a rule with its anchors and its pattern, and the orders in English.
 
 Pure. A rule is looked for at its *anchors* only (plain substrings, found at the speed of C), and its pattern is tried
 there on a bounded window. Quantifiers are bounded and their alternatives start differently, so the cost stays linear
@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
-
-from langmem_harness.screening.folding import fold
 
 WINDOW = 400
 """Characters a pattern may look at from its anchor on, and a sentence may go on after a match."""
@@ -47,6 +44,11 @@ _SEPARATOR = r"(?:[^\w^]|_){1,4}"
 _WORD = r"[^\W_]{1,20}"
 
 
+def anchors(listed: str) -> tuple[str, ...]:
+    """The anchors in a text, separated by ``|``; blanks count."""
+    return tuple(listed.split("|"))
+
+
 def words(source: str) -> re.Pattern[str]:
     """A pattern in which a blank stands for an optional gap, and ``~n`` for up to n words of any kind."""
     source = source.replace(" ", _GAP)
@@ -58,7 +60,8 @@ _IGNORE = (
     r"|neglect(?:ing)?|discard(?:ing)?|(?:do not|don.?t|stop|never) (?:follow|obey|listen to)(?:ing)?)"
 )
 _WHICH = (
-    r"(?:previous|prior|above|earlier|preceding|foregoing|former|past|system|original|initial|existing|current"
+    r"(?:previous|prior|above|earlier|preceding|foregoing|aforementioned|former|past|system|original|initial"
+    r"|existing|current"
     r"|safety|developer)"
 )
 _ANY = r"(?:all|any|every|each|of|the|these|those|this|your|my|our|that|other|and|or|to|about)"
@@ -79,10 +82,10 @@ _SEND = (
 )
 _DESTINATION = r"(?:\w{4,5}://|www\.|\w@\w|\d\.\d{1,3}\.\d{1,3}\.\d)"
 
-RULES: tuple[Rule, ...] = (
+ORDERS: tuple[Rule, ...] = (
     Rule(
         name="instruction_override",
-        anchors=("ignor", "disregard", "forget", "overrid", "bypass", "neglect", "discard", "do", "stop", "never"),
+        anchors=anchors("ignor|disregard|forget|overrid|bypass|neglect|discard|do|stop|never"),
         pattern=words(
             rf"{_IGNORE} (?:"
             rf"(?:{_ANY} ){{0,4}}(?:{_WHICH} (?:{_ANY} ){{0,2}}){{1,3}}(?:{_ORDERS}|{_TALK})"
@@ -100,11 +103,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="instruction_override",
-        anchors=("new ", "your ", "updated ", "real ", "revised ", "system ", "important", "urgent", "attention"),
+        anchors=anchors("new |your |updated |real |revised |system |important|urgent|attention"),
         pattern=words(
             r"(?:(?:new|updated|revised|real) (?:system )?instructions?(?= [:\-]| for you| follow)"
             r"|your (?:new|real|true|actual|only|updated) (?:task|instructions?|role|goal|objective|job|mission"
             r"|purpose|priority) (?:is|are|will)"
+            r"|your (?:new |real |only )?(?:task|job|goal|mission|objective|purpose|role) is now\b"
             r"|your (?:system )?(?:instructions?|guidelines|task|objective|goal|prompt|role) (?:have|has|are|is"
             r"|was|were) (?:now )?(?:been )?"
             r"(?:changed|updated|replaced|superseded|revoked|reset)"
@@ -117,17 +121,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="instruction_override",
-        anchors=(
-            "previous ",
-            "prior ",
-            "earlier ",
-            "original ",
-            "supersed",
-            "replac",
-            "stop what",
-            "end of ",
-            "instead of",
-        ),
+        anchors=anchors("previous |prior |earlier |original |supersed|replac|stop what|end of |instead of"),
         pattern=words(
             rf"(?:(?:previous|prior|earlier|original) ~1{_ORDERS} (?:are|is|have been|has been|were|no longer) ~2"
             r"(?:void|cancel|supersed|replac|obsolete|invalid|overrid|suspend|revok|apply|expired)\w{0,6}"
@@ -140,40 +134,54 @@ RULES: tuple[Rule, ...] = (
         extent="line",
     ),
     Rule(
+        name="instruction_override",
+        anchors=anchors(
+            "pay no|set aside|erase|reset|dismiss|abandon|delete|remove|listen|above |disabl|overrid|"
+            "bypass|stop every|before |please "
+        ),
+        pattern=words(
+            r"(?:(?:pay no attention to|set aside|erase|reset|dismiss|abandon|delete|remove|listen to)"
+            rf" (?:{_ANY} ){{0,3}}(?:previous|prior|earlier|above|preceding|aforementioned|your)"
+            r" (?:instructions?|directives?|prompts?|guidelines?|rules|messages)"
+            rf"|above {_ORDERS} (?:are|is|have been|no longer) ~1(?:void|cancel|supersed|replac|obsolete|invalid"
+            rf"|revok|apply)\w{{0,6}}"
+            r"|(?:disabl|overrid|bypass)(?:e|ing|es)? (?:all|any|the|your)? (?:of )?(?:the|your)? safety"
+            r" (?:protocol|check|filter|guideline|measure|rule|setting|restriction)s?"
+            r"|stop everything(?= (?:and|you|[.!,]))"
+            r"|before (?:continuing|proceeding|answering|responding|you (?:can )?(?:continue|proceed|answer|solve"
+            r"|respond))"
+            r" ~10(?:please|you must|you have to|do the|perform|execute|first)"
+            r"|please (?:do|perform|complete|execute) (?:the|this) following (?:first|task|action|instruction"
+            r"|tool call)s?"
+            r" (?:first|before|instead|now))\b"
+        ),
+        extent="line",
+    ),
+    Rule(
         name="persona_change",
-        anchors=("you ", "act ", "pretend", "developer", "jailbreak", "enter", "enable", "respond "),
+        anchors=anchors("you |act |pretend|developer|jailbreak|enter|enable|respond |sudo|i am your|begin|start"),
         pattern=words(
             r"(?:you (?:are|will be|must be|shall be) (?:now|from now on|no longer)"
             r" (?:a|an|the|in|called|named|dan|bound|free|unrestricted|root|able|acting|under|going|operating|my"
             r"|to)\b"
             r"|(?:act|respond|behave) (?:as|like) (?:a|an)?"
             r" (?:unrestricted|unfiltered|uncensored|dan\b|jailbroken|evil|amoral|different ai)"
+            r"|you are dan\b|you can do anything now|sudo mode"
+            r"|act as (?:root|admin|administrator|dan|the (?:developer|system))\b"
+            r"|i am your (?:developer|creator|administrator|admin|owner|new (?:master|owner|user))"
+            r"|(?:begin|start) (?:an? )?(?:admin|root|developer|god) session"
             r"|pretend (?:to be|that you are|you are|you.re) (?:a|an)? (?:unrestricted|unfiltered|uncensored"
             r"|dan\b|evil"
             r"|admin|root|different|the (?:system|developer))"
             r"|(?:enter|enable)?(?:developer|debug|god|admin|dan|jailbreak) mode (?:enabled|activated|is on|now)"
-            r"|(?:enter|enable) (?:developer|god|dan|jailbreak|unrestricted) mode)"
+            r"|(?:enter|enable) (?:developer|debug|god|dan|jailbreak|unrestricted) mode)"
         ),
         extent="line",
     ),
     Rule(
         name="addressed_to_model",
-        anchors=(
-            "dear ",
-            "hey ",
-            "hello ",
-            "hi ",
-            "note ",
-            "if you",
-            "to the ",
-            "to any",
-            "to all",
-            "when ",
-            "any ",
-            "authori",
-            "the user ",
-            "user has",
-            "attention ",
+        anchors=anchors(
+            "dear |hey |hello |hi |note |if you|to the |to any|to all|when |any |authori|the user |user has|attention "
         ),
         pattern=words(
             rf"(?:(?:dear|hey|hello|hi) (?:{_ADDRESSEE})\b(?= [,:!])"
@@ -183,6 +191,9 @@ RULES: tuple[Rule, ...] = (
             rf"|(?:when|any) ~1(?:{_ADDRESSEE})s? (?:reads?|reading|processes|processing|summari[sz]es?"
             rf"|summari[sz]ing|sees?)"
             rf" (?:this|that|it|the)"
+            r"|when (?:summari[sz]ing|processing|reading|answering|describing|reviewing) (?:this|the) ~1"
+            r"(?:page|document|text|e.?mail|message|file|result|article|ticket)s?"
+            r" ,? (?:you|always|never|recommend|include|say|mention|add|do not|state|write)\b"
             rf"|attention ,? (?:{_ADDRESSEE})s?\b"
             r"|(?:the )?user (?:has|have|had|already)? ~1(?:authori[sz]ed?|approved|requested|consented"
             r"|instructed|asked|wants|agreed)"
@@ -193,21 +204,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="model_must_act",
-        anchors=(
-            "you ",
-            "assistant",
-            "agent",
-            "ai ",
-            "the ai",
-            "model ",
-            "llm ",
-            "chatbot ",
-            "tell the",
-            "immediately",
-            "do not",
-            "don't",
-            "don\u2019t",
-            "without ",
+        anchors=anchors(
+            "you |assistant|agent|ai |the ai|model |llm |chatbot |tell the|immediately|never |hide |"
+            "conceal |keep |call the|invoke the|run the|execute the|do not|don't|don’t|without "
         ),
         pattern=words(
             r"(?:(?:you|assistant|agent|ai|the ai|model) (?:must|should|need to|have to|shall"
@@ -225,40 +224,22 @@ RULES: tuple[Rule, ...] = (
             r"|command|account|money|funds|files?|data|payment)"
             r"|(?:do not|don.?t) (?:tell|inform|alert|notify|warn|mention (?:this|it) to|reveal (?:this|it) to"
             r"|show (?:this|it) to|let) (?:the|your|any)? (?:user|human|operator|owner)s?\b"
+            r"|(?:do not|don.?t|never) (?:mention|reveal|disclose|repeat|show) (?:any of )?"
+            r"(?:these instructions?|this instruction|this message|this (?:text|note) to)"
+            r"|(?:hide|conceal|keep) (?:this|it) (?:hidden |secret )?from (?:the|your) (?:user|human|operator|owner)"
+            r"|(?:call|invoke|run|execute) the (?:function|tool) ~2(?:now|immediately)\b"
+            r"|execute the following (?:tool|function) calls?"
             r"|without (?:telling|informing|asking|notifying|alerting|warning) (?:the|your) (?:user|human"
             r"|operator|owner))"
         ),
     ),
     Rule(
         name="standing_order",
-        anchors=(
-            "remember",
-            "from now",
-            "in all ",
-            "in every ",
-            "for all ",
-            "for every ",
-            "in future",
-            "going forward",
-            "include ",
-            "append ",
-            "insert ",
-            "end ",
-            "begin ",
-            "start ",
-            "finish ",
-            "if asked",
-            "when asked",
-            "if anyone",
-            "save ",
-            "store ",
-            "add ",
-            "write ",
-            "commit ",
-            "whenever ",
-            "every time",
-            "always ",
-            "permanently",
+        anchors=anchors(
+            "remember|from now|in all |in every |for all |for every |in future|going forward|include |"
+            "append |insert |end |begin |start |finish |if asked|when asked|if anyone|save |store |add |"
+            "write |commit |whenever |every time|always |permanently|from this|henceforth|in your |"
+            "respond |reply |answer "
         ),
         pattern=words(
             r"(?:remember (?:this|that|to)? (?:always|never|you must|you should|you have to|from now)"
@@ -278,6 +259,14 @@ RULES: tuple[Rule, ...] = (
             r"|about|it|$))"
             r"|(?:if|when) (?:asked|anyone asks?|someone asks?) ~6(?:you must|say that|answer that|always|never"
             r"|reply with|respond with|recommend)\b"
+            r"|(?:from this (?:point|moment|day) (?:on|forward|onward)s?|henceforth) ,? (?:you|always|never"
+            r"|respond|reply|answer)\b"
+            r"|in your (?:next|final|following) (?:response|reply|answer|message)s?\b"
+            r"|always include ~6(?:in|with|at the end of) (?:your|every|all|each) (?:response|answer|repl(?:y|ie)"
+            r"|message)s?"
+            r"|(?:add|save|store|write) (?:this |it |the following )?(?:to|in|into) (?:your )?"
+            r"(?:long.?term |permanent |persistent )?memory ?:"
+            r"|(?:respond|reply|answer) (?:only|just) with (?:the )?(?:word|phrase|text|string|sentence)\b"
             r"|permanently (?:remember|memori[sz]e|store)"
             r"|(?:whenever|every time) (?:the user|a user|someone|anyone|anybody|you|asked) ~8(?:you must"
             r"|you should|always|never"
@@ -290,23 +279,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="exfiltration",
-        anchors=(
-            "send",
-            "forward",
-            "post",
-            "upload",
-            "email",
-            "e-mail",
-            "leak",
-            "exfiltrat",
-            "transmit",
-            "submit",
-            "deliver",
-            "copy",
-            "bcc",
-            "cc ",
-            "publish",
-            "report",
+        anchors=anchors(
+            "send|forward|post|upload|email|e-mail|leak|exfiltrat|transmit|submit|deliver|copy|bcc|cc |publish|report"
         ),
         pattern=words(
             rf"{_SEND}\b (?>(?:{_WORD}{_SEPARATOR}){{0,5}}?{_SENSITIVE}\b)"
@@ -317,171 +291,16 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="prompt_leak",
-        anchors=(
-            "reveal",
-            "print",
-            "show",
-            "repeat",
-            "output",
-            "display",
-            "leak",
-            "tell me",
-            "write out",
-            "disclose",
-            "dump",
-        ),
+        anchors=anchors("reveal|print|show|repeat|output|display|leak|tell me|write out|disclose|dump"),
         pattern=words(
             r"(?:reveal|print|show|repeat|output|display|leak|tell me|write out|disclose|dump) (?:me|out|us)? ~3"
             r"(?:your|the) (?:full|entire|complete|exact|verbatim|whole)?"
             r" (?:(?:system|initial|hidden|secret|original) (?:prompt|instructions?|rules)|system message)\b"
+            r"|(?:reveal|print|show|repeat|output|display|write out|disclose|dump) (?:me |out )?(?:all "
+            r"|any )?(?:of )?your"
+            r" (?:\w{1,12} )?(?:instructions|prompt|directives|guidelines)\b"
+            r"|repeat (?:everything|all|the (?:text|words?|content)) (?:of the )?above"
         ),
         views=True,
-    ),
-    Rule(
-        name="role_imitation",
-        anchors=(
-            "<|",
-            "[inst]",
-            "[/inst]",
-            "<<sys",
-            "<</sys",
-            "<start_of_turn",
-            "<end_of_turn",
-            "<system",
-            "</system",
-            "<assistant",
-            "</assistant",
-            "<user",
-            "</user",
-            "<human",
-            "</human",
-            "<instructions",
-            "</instructions",
-            "<developer",
-            "</developer",
-            "<admin>",
-            "</admin>",
-            "<important>",
-            "</important>",
-            "[system",
-            "[assistant",
-            "[developer",
-            "### ",
-            "<s>[",
-            "begin ",
-            "end ",
-        ),
-        pattern=re.compile(
-            r"(?:<\|[a-z_/]{2,30}\|>|\[/?inst\]|<</?sys>>|<(?:start|end)_of_turn>"
-            r"|</?(?:system|assistant|developer|admin|important|instructions)(?:[ _-](?:prompt|message|reminder"
-            r"|instructions?|note))?>"
-            r"|</?(?:user|human)[ _-](?:prompt|message|query|input)>"
-            r"|\[(?:system|assistant|developer)(?: (?:message|prompt|note|override|instructions?|update)\]|\]\(#)"
-            r"|### ?(?:system|assistant|instructions?|human|user)(?: (?:message|prompt))?:"
-            r"|(?:begin|end) (?:of )?(?:system|new|developer|admin|hidden) (?:message|prompt|instructions?)\b)"
-        ),
-        extent="match",
-    ),
-    Rule(
-        name="role_imitation",
-        anchors=("system", "assistant", "developer", "human", "user", "[system]", "**system"),
-        pattern=re.compile(
-            r"(?<![^\n>*# ])(?:\*\*)?\[?(?:system|assistant|developer|human|user)(?: (?:message|prompt|note"
-            r"|instructions?))?\]?(?:\*\*)?"
-            r" ?:[ \n*]{1,4}"
-            r"(?=(?:you (?:are|must|will|should)|ignore|disregard|forget|from now on|new instructions?"
-            r"|the user (?:has|is|wants)"
-            r"|always|never|please (?:ignore|send|call|run)|override|execute|call the|send|sure, (?:i|here)"
-            r"|i will now))"
-        ),
-        extent="line",
-    ),
-    Rule(
-        name="tool_call_imitation",
-        anchors=(
-            "<tool_call",
-            "</tool_call",
-            "<function_call",
-            "</function_call",
-            "<function=",
-            "<invoke",
-            "</invoke",
-            "<antml",
-            "[tool_calls]",
-            '"tool_calls"',
-            '"function_call"',
-            "<tool_result",
-            "</tool_result",
-            "<tool_response",
-            "</tool_response",
-            "<function_result",
-            "</function_result",
-            "action:",
-            "<tool_use",
-            "</tool_use",
-            "<parameter name",
-        ),
-        pattern=re.compile(
-            r"(?:</?(?:antml:)?(?:tool_calls?|function_calls?|tool_results?|function_results?|tool_responses?"
-            r"|tool_use)>"
-            r"|<function=[\w.-]{1,60}|</?(?:antml:)?invoke(?: name=|>)|<(?:antml:)?parameter name="
-            r"|\[tool_calls\]|\"tool_calls\" ?: ?\[ ?\n? {0,20}\{|\"function_call\" ?: ?\n? {0,20}\{"
-            r"|(?<![^\n ])action: ?[\w.-]{1,60} ?\n ?action input:)"
-        ),
-        extent="match",
-    ),
-)
-
-
-@cache
-def foreign_rules() -> tuple[Rule, ...]:
-    """ "Ignore previous instructions" in ten more languages; folded like the text, so look-alikes and accents match."""
-    return tuple(
-        Rule(
-            name="instruction_override",
-            anchors=tuple(fold(stem).text for stem in stems),
-            pattern=re.compile(
-                f"(?:{'|'.join(_folded(stems))})[^\n^]{{0,24}}?(?:{'|'.join(_folded(nouns))})",
-            ),
-        )
-        for stems, nouns in _FOREIGN
-    )
-
-
-def _folded(stems: tuple[str, ...]) -> list[str]:
-    return [re.escape(fold(stem).text) for stem in stems]
-
-
-# verb stems, then what is to be ignored; the noun is qualified where the bare one is an everyday word
-_FOREIGN: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (("ignorier", "missachte", "vergiss"), ("anweisung", "instruktion", "vorgaben")),
-    (("ignore", "ignorez", "oublie"), ("instructions pr\u00e9c\u00e9dentes", "consignes", "instructions ci-dessus")),
-    (("ignora", "olvida", "ignore"), ("instrucciones", "\u00f3rdenes anteriores", "indicaciones anteriores")),
-    (("ignore", "desconsidere", "esque\u00e7a"), ("instru\u00e7\u00f5es", "ordens anteriores")),
-    (("ignora", "dimentica"), ("istruzioni",)),
-    (("negeer", "vergeet"), ("instructies", "opdrachten")),
-    (
-        ("\u0438\u0433\u043d\u043e\u0440\u0438\u0440\u0443", "\u0437\u0430\u0431\u0443\u0434\u044c"),
-        ("\u0438\u043d\u0441\u0442\u0440\u0443\u043a\u0446\u0438", "\u0443\u043a\u0430\u0437\u0430\u043d\u0438"),
-    ),
-    (
-        ("\u5ffd\u7565", "\u65e0\u89c6", "\u5ffd\u8996", "\u7121\u8996"),
-        ("\u6307\u4ee4", "\u6307\u793a", "\u63d0\u793a\u8bcd", "\u8aaa\u660e"),
-    ),
-    (
-        ("\u4ee5\u524d\u306e", "\u3053\u308c\u307e\u3067\u306e", "\u524d\u306e", "\u4e0a\u8a18\u306e"),
-        ("\u6307\u793a\u3092\u7121\u8996", "\u547d\u4ee4\u3092\u7121\u8996", "\u6307\u793a\u3092\u5fd8\u308c"),
-    ),
-    (
-        ("\uc774\uc804", "\uc55e\uc758", "\uc704\uc758"),
-        (
-            "\uc9c0\uc2dc\ub97c \ubb34\uc2dc",
-            "\uba85\ub839\uc744 \ubb34\uc2dc",
-            "\uc9c0\uc2dc\uc0ac\ud56d\uc744 \ubb34\uc2dc",
-        ),
-    ),
-    (
-        ("\u062a\u062c\u0627\u0647\u0644",),
-        ("\u0627\u0644\u062a\u0639\u0644\u064a\u0645\u0627\u062a", "\u062a\u0639\u0644\u064a\u0645\u0627\u062a"),
     ),
 )

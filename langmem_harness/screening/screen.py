@@ -32,8 +32,10 @@ from langmem_harness.screening.folding import (
     ZERO_WIDTH,
     fold,
 )
+from langmem_harness.screening.imitations import IMITATIONS
+from langmem_harness.screening.languages import foreign_rules
 from langmem_harness.screening.links import find_data_links
-from langmem_harness.screening.rules import RULES, WINDOW, Rule, foreign_rules
+from langmem_harness.screening.rules import ORDERS, WINDOW, Rule
 
 OPEN = "⟦screened "
 CLOSE = "⟧"
@@ -200,8 +202,8 @@ def _find_in_runs(runs: list[EncodedRun], *, depth: int) -> list[Finding]:
 
 def _spans_of_views(folded: str) -> Iterator[tuple[str, int, int]]:
     """Matches in the text as it is, and in the disguises that keep its length."""
-    yield from _spans(folded, (*RULES, *foreign_rules()))
-    disguised = [rule for rule in RULES if rule.views]
+    yield from _spans(folded, (*ORDERS, *IMITATIONS, *foreign_rules()))
+    disguised = [rule for rule in ORDERS if rule.views]
     if any(digit in folded for digit in "013457$@"):
         yield from _spans(folded.translate(_LEET), disguised)
     yield from _spans(codecs.encode(folded, "rot13"), disguised)
