@@ -109,6 +109,10 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
         if self._owns_database:
             self._database.close()
 
+    def forget_cached(self) -> None:
+        """Drop the messages remembered in this process; they are read from the file when they are needed again."""
+        self._messages.clear()
+
     def __enter__(self) -> Self:
         return self
 
@@ -327,25 +331,45 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
             ThreadErasedError: The thread was erased.
             StorageError: They could not be written; none was.
         """
+        replaces = all(channel in WRITES_IDX_MAP for channel, _ in writes)
+        placed = [
+            (WRITES_IDX_MAP.get(channel, position), channel, value) for position, (channel, value) in enumerate(writes)
+        ]
+        self._put_writes(config, placed, task_id, task_path, replaces=replaces)
+
+    def put_write_at(
+        self, config: RunnableConfig, channel: str, value: Any, task_id: str, task_path: str, position: int
+    ) -> None:
+        """Save one write under a given position, replacing what is there: for taking over threads of other savers."""
+        self._put_writes(config, [(position, channel, value)], task_id, task_path, replaces=True)
+
+    def _put_writes(
+        self,
+        config: RunnableConfig,
+        placed: Sequence[tuple[int, str, Any]],
+        task_id: str,
+        task_path: str,
+        *,
+        replaces: bool,
+    ) -> None:
         thread_id, checkpoint_ns = _thread_id(config), _namespace(config)
         encoder = ValueEncoder(self.serde, self._messages)
-        encoded = [(channel, encoder.encode(value)) for channel, value in writes]
-        verb = "REPLACE" if all(channel in WRITES_IDX_MAP for channel, _ in encoded) else "IGNORE"
+        encoded = [(position, channel, encoder.encode(value)) for position, channel, value in placed]
         with self._database.write() as connection:
             tombstones.check_not_erased(connection, thread_id)
             thread = ensure_thread(connection, thread_id)
-            for position, (channel, root) in enumerate(encoded):
+            for position, channel, root in encoded:
                 insert_missing(connection, thread, root, encoder.nodes)
                 connection.execute(
-                    f"INSERT OR {verb} INTO checkpoint_writes (thread, checkpoint_ns, checkpoint_id, task_id, "
-                    "task_path, idx, channel, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    f"INSERT OR {'REPLACE' if replaces else 'IGNORE'} INTO checkpoint_writes (thread, checkpoint_ns, "
+                    "checkpoint_id, task_id, task_path, idx, channel, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     (
                         thread,
                         checkpoint_ns,
                         str(config["configurable"]["checkpoint_id"]),
                         task_id,
                         task_path,
-                        WRITES_IDX_MAP.get(channel, position),
+                        position,
                         channel,
                         root,
                     ),
