@@ -92,6 +92,15 @@ def test_sweeping_changes_nothing_and_frees_memory() -> None:
     assert len(index.search(["all"])) == 0
 
 
+def test_documents_without_words_can_be_swept() -> None:
+    index = build({row: [] for row in range(600)})
+    for row in range(599):
+        assert index.remove(row)
+    index.add(7, {"tea": 1})
+    assert index.search(["tea"]).rows.tolist() == [7]
+    assert (len(index), 599 in index, 0 in index) == (2, True, False)
+
+
 def test_rows_restrict_before_ranking_and_change_no_score() -> None:
     documents = {row: ["tea"] * (row + 1) + ["x"] * (50 - row) for row in range(50)}
     index = build(documents)
