@@ -29,7 +29,7 @@ Fields = Annotated[list[str] | None, typer.Option("--field", help="Field path th
 @app.command()
 def verify(location: Location, fields: Fields = None, language: Language = "english", as_json: AsJson = False) -> None:
     """Derive again everything that can be derived and report; exit code 1 when something does not add up."""
-    with _opened(location, fields=fields, language=language) as store:
+    with _opened(location, language=language) as store:
         report = store.verify()
     if as_json:
         typer.echo(json.dumps(report.to_dict()))

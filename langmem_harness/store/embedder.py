@@ -185,11 +185,8 @@ class StoreEmbedder:
                 dims = len(answer[0])
             except TypeError:
                 return {}, "the embedder's answer is not a list of vectors"
-        vectors: dict[str, Vector] = {}
-        for text, numbers in zip(request.texts, answer, strict=True):
-            vector = normalize(numbers, dims)
-            if vector is not None:
-                vectors[text] = vector
+        checked = zip(request.texts, normalize(answer, dims), strict=True)
+        vectors = {text: vector for text, vector in checked if vector is not None}
         problem = None
         if len(vectors) != count:
             problem = f"{count - len(vectors)} of {count} vectors are zero, not finite, or not {dims} numbers long"

@@ -125,7 +125,6 @@ class Executor:
         self._settings = settings
         self.cache = cache
         self._passports: dict[int, IndexProvenance | None] = {}
-        self._threads: int | None = None
 
     def run(self, plan: BatchPlan, vectors: Vectors, now: int) -> BatchOutcome:
         """All operations in order, in one transaction; a failure leaves nothing of them."""
@@ -161,7 +160,6 @@ class Executor:
     def after_fork(self) -> None:
         """In a child process: the parent's partitions may be locked by threads that are not here."""
         self.cache = PartitionCache(self.cache.max_bytes)
-        self._threads = 1  # faiss must not look for the thread pool it had in the parent
 
     # -- one operation ------------------------------------------------------------------------------------------
 
@@ -274,7 +272,7 @@ class Executor:
         return Partition(
             prefix,
             generation=generation,
-            vectors=VectorIndex(dims, exact_limit=self._settings.exact_limit, threads=self._threads),
+            vectors=VectorIndex(dims, exact_limit=self._settings.exact_limit),
             keywords=KeywordIndex(self._settings.k1, self._settings.b),
             tokenizer=self.tokenizer_number,
             terms_again=self._terms_again,

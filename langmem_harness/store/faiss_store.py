@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from langchain_core.stores import ByteStore
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
@@ -174,10 +174,7 @@ class FaissStore(BaseStore):
     def _batch(self, ops: Iterable[Op]) -> Steps[list[Result]]:
         plan = plan_batch(ops, paths=self._paths, tokenizer=self._tokenizer, mode=self.retrieval)
         outcome = yield from self._perform(plan)
-        results: list[Result] = []
-        for result in outcome.results:
-            results.append([*result.items] if isinstance(result, SearchOutcome) else result)  # noqa: PERF401 - for the types
-        return results
+        return [cast(Result, found.items if isinstance(found, SearchOutcome) else found) for found in outcome.results]
 
     def _perform(self, plan: BatchPlan) -> Steps[BatchOutcome]:
         self._after_fork()

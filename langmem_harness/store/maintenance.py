@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from langmem_harness.store.namespaces import decode_namespace
 from langmem_harness.store.plan import plan_stored
 from langmem_harness.store.provenance import EMPTY_CORPUS, IndexProvenance, add_to_corpus, hash_item
 from langmem_harness.store.records import StoreReport, StoreStats
-from langmem_harness.store.texts import POSITION_BITS, FieldPaths, unpack_item_terms
+from langmem_harness.store.texts import POSITION_BITS, FieldPaths, Indexing, unpack_item_terms
 from langmem_harness.store.writer import Embedded, ItemWriter
 
 _MAX_PROBLEMS = 100
@@ -150,7 +151,7 @@ def _verify_items(
         if updated < created:
             check.note(f"item {item_id}: updated before it was created")
         try:
-            made = plan_stored(value, parse_indexing(indexing), paths, tokenizer)[0]
+            made = plan_stored(value, _index_of(indexing, terms), paths, tokenizer)[0]
             kept = [unpack_terms(packed) for _, packed in unpack_item_terms(terms)]
             if number == tokenizer_number and [unpack_terms(part) for _, part in unpack_item_terms(made)] != kept:
                 check.note(f"item {item_id}: its terms are not those of its value and the store's fields")
@@ -166,6 +167,13 @@ def _verify_items(
     return count
 
 
+def _index_of(indexing: str | None, terms: bytes) -> Indexing:
+    """The fields an item was indexed by: this process may have been told others than the one that wrote it."""
+    if indexing is not None:
+        return cast(Indexing, parse_indexing(indexing))
+    return list(dict.fromkeys(field for field, _ in unpack_item_terms(terms))) or False
+
+
 def _verify_vectors(
     connection: sqlite3.Connection, head: tables.Head, paths: FieldPaths, tokenizer: Tokenizer, check: _Check
 ) -> int:
@@ -179,11 +187,11 @@ def _verify_vectors(
         check.note("the index has no readable passport; run reindex()")
         return 0
     texts_of: dict[int, list[bytes | None]] = {}
-    for item_id, value, indexing in connection.execute(
-        "SELECT item_id, value, indexing FROM store_items WHERE embedding = 1"
+    for item_id, value, indexing, terms in connection.execute(
+        "SELECT item_id, value, indexing, terms FROM store_items WHERE embedding = 1"
     ):
         try:
-            texts = plan_stored(value, parse_indexing(indexing), paths, tokenizer)[1]
+            texts = plan_stored(value, _index_of(indexing, terms), paths, tokenizer)[1]
         except (CorruptionError, ValueError):
             continue  # reported with the items
         texts_of[item_id] = [

@@ -161,16 +161,23 @@ def _semantic(
             near = vectors.nearest(question.vector, 2 * pool)
             near = np.intersect1d(near, rows, assume_unique=True)
             if len(near) >= pool:
-                return near, vectors.cosines(question.vector, near), vectors.lowest(question.vector)
+                return near, vectors.cosines(question.vector, near), _floor(question, partition)
         return rows, vectors.cosines(question.vector, rows), None
     if not vectors.is_exact:
         rows = np.sort(vectors.nearest(question.vector, pool))
-        return rows, vectors.cosines(question.vector, rows), vectors.lowest(question.vector)
+        return rows, vectors.cosines(question.vector, rows), _floor(question, partition)
     cosines = vectors.cosines(question.vector)
     if len(vectors) == partition.size:
         return np.arange(partition.size, dtype=np.int64), cosines, None
     rows = np.flatnonzero(vectors.usable)
     return rows, cosines[rows], None
+
+
+def _floor(question: Question, partition: Partition) -> float | None:
+    """Only a fused score needs to know which cosine is worth nothing."""
+    if question.terms is None or question.vector is None:
+        return None
+    return partition.vectors.lowest(question.vector)
 
 
 def _keyword(partition: Partition, question: Question, allowed: Rows | None, pool: int) -> KeywordHits | None:
@@ -270,25 +277,38 @@ def _diversify(
 def _what_legs_said(
     partition: Partition, rows: Rows, cosines: Floats, hits: KeywordHits | None, chosen: Rows
 ) -> list[dict[str, LegScore]]:
-    """`LegScore` by leg of each chosen item, best text first counted."""
+    """`LegScore` by leg of each chosen item, its best text counted."""
     said: list[dict[str, LegScore]] = [{} for _ in chosen]
-    place = {row: position for position, row in enumerate(chosen.tolist())}
-    for name, leg_rows, scores, coverage in (
-        ("semantic", rows, cosines, None),
-        *([("keyword", hits.rows, hits.scores, hits.coverage)] if hits is not None else []),
-    ):
-        firsts = partition.first_row[leg_rows] if partition.several_texts else leg_rows
-        best = best_field([(firsts, scores)]).scores if partition.several_texts else scores
-        ordered = np.sort(best)
-        for index in np.flatnonzero(np.isin(firsts, chosen)).tolist():
-            score = float(scores[index])
-            position = place[int(firsts[index])]
-            known = said[position].get(name)
-            if known is not None and known.score >= score:
-                continue
-            said[position][name] = LegScore(
-                rank=1 + len(ordered) - int(np.searchsorted(ordered, scores[index], side="right")),
-                score=score,
-                coverage=None if coverage is None else float(coverage[index]),
-            )
+    if len(rows):
+        _note_leg(partition, said, "semantic", rows, cosines, None, chosen)
+    if hits is not None and len(hits):
+        _note_leg(partition, said, "keyword", hits.rows, hits.scores, hits.coverage, chosen)
     return said
+
+
+def _note_leg(
+    partition: Partition,
+    said: list[dict[str, LegScore]],
+    name: str,
+    rows: Rows,
+    scores: Floats,
+    coverage: Floats | None,
+    chosen: Rows,
+) -> None:
+    firsts = partition.first_row[rows] if partition.several_texts else rows
+    # best text of an item last, so that it is the one found from the right
+    order = np.lexsort((scores, firsts)) if partition.several_texts else np.argsort(firsts, kind="stable")
+    sorted_firsts = firsts[order]
+    places = np.searchsorted(sorted_firsts, chosen, side="right") - 1
+    found = (places >= 0) & (sorted_firsts[places] == chosen)
+    best = scores if not partition.several_texts else scores[order][np.append(np.diff(sorted_firsts) != 0, True)]
+    ascending = np.sort(best)
+    indexes = order[places]
+    ranks = 1 + len(ascending) - np.searchsorted(ascending, scores[indexes], side="right")
+    shares = None if coverage is None else coverage[indexes].tolist()
+    for position, (is_found, rank, score) in enumerate(
+        zip(found.tolist(), ranks.tolist(), scores[indexes].tolist(), strict=True)
+    ):
+        if is_found:
+            share = None if shares is None else shares[position]
+            said[position][name] = LegScore(rank=rank, score=score, coverage=share)

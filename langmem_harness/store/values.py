@@ -8,6 +8,9 @@ from typing import Any
 
 from langmem_harness.errors import CorruptionError, ItemValueError
 
+_PLAIN = (str, int, float, type(None))
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
 
 def encode_value(value: Mapping[str, Any]) -> str:
     """A value as JSON text that SQLite can hold: short for any script, escaped only where lone surrogates ask for it.
@@ -21,7 +24,7 @@ def encode_value(value: Mapping[str, Any]) -> str:
     try:
         _check_keys(value, "$")
         body = value if type(value) is dict else dict(value)
-        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _encode(body)
         if not text.isascii():
             try:
                 text.encode()
@@ -67,17 +70,15 @@ def decode_key(key: bytes) -> str:
 
 def _check_keys(value: Any, path: str) -> None:
     """JSON would turn other keys into text without a word: 1 and "1" would become one."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict) or (not isinstance(value, _PLAIN) and isinstance(value, Mapping)):
         for key, part in value.items():
             if not isinstance(key, str):
                 raise ItemValueError(f"keys inside a value must be texts, not {type(key).__name__} (below {path})")
-            if not isinstance(part, str):
+            if not isinstance(part, _PLAIN):
                 _check_keys(part, f"{path}.*")
-        if not isinstance(value, dict):
-            return
     elif isinstance(value, list | tuple):
         for part in value:
-            if not isinstance(part, str):
+            if not isinstance(part, _PLAIN):
                 _check_keys(part, path)
 
 
