@@ -8,7 +8,10 @@ ids may be anything: `encode_label` makes a label of any text, one to one.
     ("knowledge", tenant, name)                shared documents
     ("threads", thread, "summaries")           summary records of a thread
     ("threads", thread, "tool_outputs")        raw tool results of a thread
-    ("threads", thread, "memories")            which memories and episodes cite this thread
+    ("threads", thread, "memories")            which memories cite this thread
+    ("threads", thread, "episodes")            which episodes are of this thread
+    ("threads", thread, "promotion")           which of its messages were considered for memory
+    ("episode_speakers", tenant, user, agent)  who speaks in which thread of the episodes; never indexed
     ("memory_versions", tenant, user, agent)   superseded versions of memories; never indexed
 """
 
@@ -22,6 +25,7 @@ from langmem_harness.errors import IdentityError
 MEMORIES = "memories"
 MEMORY_VERSIONS = "memory_versions"
 EPISODES = "episodes"
+EPISODE_SPEAKERS = "episode_speakers"
 KNOWLEDGE = "knowledge"
 THREADS = "threads"
 NO_AGENT = "-"
@@ -68,6 +72,16 @@ def tool_outputs_namespace(thread_id: str) -> tuple[str, ...]:
 def memory_links_namespace(thread_id: str) -> tuple[str, ...]:
     """Namespace of the links from one thread to the memories and episodes that cite it."""
     return thread_namespace(thread_id, "memories")
+
+
+def episode_links_namespace(thread_id: str) -> tuple[str, ...]:
+    """Namespace of the links from one thread to the episodes made of it."""
+    return thread_namespace(thread_id, "episodes")
+
+
+def promotion_namespace(thread_id: str) -> tuple[str, ...]:
+    """Namespace of what was read of one thread for promotion."""
+    return thread_namespace(thread_id, "promotion")
 
 
 def scope_namespace(root: str, tenant: str, user: str, agent: str | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from langgraph.store.base import Op, PutOp
 
 from langmem_harness.events import DataErased, MemoryWritten
-from langmem_harness.layout import memory_links_namespace
+from langmem_harness.layout import episode_links_namespace, memory_links_namespace, promotion_namespace
 from langmem_harness.memory.reading import Reading, not_found
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
@@ -44,7 +44,13 @@ class Erasing:
         keys |= {item.value["of"] for item in (yield from all_items(scope.versions))}
         for key in sorted(keys):
             counts += yield from self._remove(scope, key, (yield from self._reading.current(scope, key)))
+        for namespace in (scope.episodes, scope.episode_speakers):
+            items = yield from all_items(namespace)
+            yield Batch([PutOp(namespace, item.key, None) for item in items])
+            if namespace == scope.episodes and items:
+                counts["episodes"] = len(items)
         remaining = {
+            "episodes": len((yield from all_items(scope.episodes))),
             "memories": len((yield from all_items(scope.memories))),
             "versions": len((yield from all_items(scope.versions))),
         }
@@ -69,8 +75,27 @@ class Erasing:
         for link in (yield from all_items(memory_links_namespace(thread_id))):
             scope = MemoryScope.from_dict(link.value["scope"])
             counts += yield from self._take_out(scope, link.value["key"], thread_id)
-        links = yield from all_items(memory_links_namespace(thread_id))
-        return self._receipt({"thread_id": thread_id}, counts, {"links": len(links)})
+        counts += yield from self._remove_episodes(thread_id)
+        read = yield from all_items(promotion_namespace(thread_id))
+        yield Batch([PutOp(promotion_namespace(thread_id), item.key, None) for item in read])
+        left = yield from all_items(memory_links_namespace(thread_id))
+        left += yield from all_items(episode_links_namespace(thread_id))
+        return self._receipt({"thread_id": thread_id}, counts, {"links": len(left)})
+
+    def _remove_episodes(self, thread_id: str) -> Steps[Counter[str]]:
+        links = episode_links_namespace(thread_id)
+        counts: Counter[str] = Counter()
+        for link in (yield from all_items(links)):
+            scope = MemoryScope.from_dict(link.value["scope"])
+            yield Batch(
+                [
+                    *(PutOp(scope.episodes, key, None) for key in link.value["keys"]),
+                    *(PutOp(scope.episode_speakers, key, None) for key in link.value["speakers"]),
+                    PutOp(links, link.key, None),
+                ]
+            )
+            counts["episodes"] += len(link.value["keys"])
+        return counts
 
     # -- parts --------------------------------------------------------------------------------------------------
 

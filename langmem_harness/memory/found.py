@@ -93,14 +93,14 @@ class FoundBy:
 def merge_layers(layers: Mapping[Layer, RecallResult], limit: int) -> RecallResult:
     """One list out of the layers, in their order: each memory once, under the first layer that found it.
 
-    The first layer that was searched says how the whole was found; with nothing to search it is ``"recent"``.
+    The search says how the whole was found, also when it found nothing; without a search it is ``"recent"``.
     """
     merged: dict[str, RecalledMemory] = {}
     for layer, result in layers.items():
         for found in result:
             merged.setdefault(found.record.key, dataclasses.replace(found, layer=layer))
     memories = tuple(merged.values())[:limit]
-    searched = next((result for layer, result in layers.items() if layer != "recent" and len(result)), None)
+    searched = layers.get("semantic")
     return RecallResult(
         memories=memories,
         retrieval=searched.retrieval if searched else "recent",

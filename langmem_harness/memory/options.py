@@ -45,7 +45,8 @@ class SearchOptions(TypedDict, total=False):
         top_k: How many at most, 1 or more. Default 5.
         threshold: Smallest cosine of a memory that only the semantic leg found, inclusive; what the keyword leg found
             stays. None: no threshold. Default 0.7.
-        mmr_lambda: Variety: 1.0 is relevance only, 0.0 variety only. Default None: not asked for.
+        mmr_lambda: Variety: 1.0 is relevance only, 0.0 variety only. Default None: not asked for. Stores other
+            than `FaissStore` do not know it and order by relevance.
         kind: Only memories of this kind.
     """
 

@@ -15,7 +15,7 @@ from langgraph.store.base import GetOp, PutOp
 
 from langmem_harness.errors import ConfigurationError, RefusedError
 from langmem_harness.events import MemoryPromoted
-from langmem_harness.layout import thread_namespace
+from langmem_harness.layout import promotion_namespace
 from langmem_harness.memory.evidence import human_messages
 from langmem_harness.memory.gate import find_drop_reason, find_message
 from langmem_harness.memory.proposals import Proposal, find_proposals
@@ -208,7 +208,7 @@ class _Position:
 
     @classmethod
     def of(cls, scope: MemoryScope, thread_id: str) -> _Position:
-        return cls(thread_namespace(thread_id, "promotion"), text_hash(canonical_json(scope.memories))[7:39])
+        return cls(promotion_namespace(thread_id), text_hash(canonical_json(scope.memories))[7:39])
 
     def read(self) -> Steps[set[str]]:
         (item,) = yield Batch([GetOp(self.namespace, self.key)])

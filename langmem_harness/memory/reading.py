@@ -14,7 +14,7 @@ from langmem_harness.memory.options import RecallOptions, SearchOptions
 from langmem_harness.memory.records import MemoryRecord, key_of_version
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
-from langmem_harness.memory.steps import Batch, Steps
+from langmem_harness.memory.steps import Batch, Find, FoundItems, Steps
 from langmem_harness.memory.stored import all_items, record_of
 
 SUMMARY = "summary"
@@ -70,7 +70,8 @@ class Reading:
             return (yield from self._shown(scope, (yield from self._newest(scope, top_k, filter))))
         query = yield from self._redacted_query(query)
         threshold = options.get("threshold", DEFAULT_THRESHOLD)
-        found = yield from self._searched(scope, query, top_k, filter, threshold)
+        mmr_lambda = options.get("mmr_lambda")
+        found = yield from self._searched(scope, query, top_k, filter, threshold, mmr_lambda)
         return (yield from self._shown(scope, found))
 
     def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> Steps[RecallResult]:
@@ -139,17 +140,31 @@ class Reading:
         return clean or ""
 
     def _searched(
-        self, scope: MemoryScope, query: str, top_k: int, filter: dict[str, Any] | None, threshold: float | None
+        self,
+        scope: MemoryScope,
+        query: str,
+        top_k: int,
+        filter: dict[str, Any] | None,
+        threshold: float | None,
+        mmr_lambda: float | None = None,
     ) -> Steps[RecallResult]:
         limit = top_k
         while True:
-            (items,) = yield Batch([SearchOp(scope.memories, filter, limit, 0, query)])
-            found = self._found(scope, items, threshold)
-            expired = self._count_expired(scope, items)
-            if not expired or len(items) < limit or len(items) - expired >= top_k:
-                degraded = found.degraded or (NO_INDEX if items and found.retrieval == "recent" else None)
-                return dataclasses.replace(found, memories=found.memories[:top_k], degraded=degraded)
+            answer: FoundItems = yield Find(scope.memories, query, limit, filter, mmr_lambda)
+            found = self._found(scope, answer.items, threshold)
+            expired = self._count_expired(scope, answer.items)
+            if not expired or len(answer.items) < limit or len(answer.items) - expired >= top_k:
+                break
             limit += max(expired, top_k)  # expired ones took places: look further
+        degraded = answer.degraded or found.degraded
+        if answer.retrieval is None and answer.items and found.retrieval == "recent":
+            degraded = NO_INDEX
+        return dataclasses.replace(
+            found,
+            memories=found.memories[:top_k],
+            retrieval=answer.retrieval or found.retrieval,
+            degraded=degraded,
+        )
 
     def _newest(self, scope: MemoryScope, count: int, filter: dict[str, Any] | None) -> Steps[RecallResult]:
         limit = count

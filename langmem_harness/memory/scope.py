@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from langmem_harness.errors import IdentityError
-from langmem_harness.layout import EPISODES, MEMORIES, MEMORY_VERSIONS, scope_namespace
+from langmem_harness.layout import EPISODE_SPEAKERS, EPISODES, MEMORIES, MEMORY_VERSIONS, scope_namespace
 
 DEFAULT_TENANT = "default"
 
@@ -91,6 +91,11 @@ class MemoryScope:
     def episodes(self) -> tuple[str, ...]:
         """Namespace of the turns of earlier threads."""
         return scope_namespace(EPISODES, self.tenant, self.user, self.agent)
+
+    @property
+    def episode_speakers(self) -> tuple[str, ...]:
+        """Namespace of who speaks in which earlier thread; never searched."""
+        return scope_namespace(EPISODE_SPEAKERS, self.tenant, self.user, self.agent)
 
     def to_dict(self) -> dict[str, str | None]:
         """Plain JSON values."""

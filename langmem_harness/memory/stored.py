@@ -35,7 +35,7 @@ def value_of(record: MemoryRecord) -> dict[str, Any]:
 def put_current(record: MemoryRecord) -> list[Op]:
     """Write a record as the current one under its key; a long text is searched by its passages."""
     value = value_of(record)
-    passages = split_passages(record.text)
+    passages = list(dict.fromkeys(split_passages(record.text)))  # the same passage twice finds nothing more
     index = [TEXT_FIELD]
     if len(passages) > 1:
         value[PASSAGES_FIELD] = passages

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from langmem_harness.errors import NotFoundError
 from langmem_harness.events import ContentScreened, MemoryEvent, MemoryRecalled, MemoryRefused
+from langmem_harness.memory.episodes import EpisodeIndex, describe_episode
 from langmem_harness.memory.evidence import find_evidence
 from langmem_harness.memory.found import RecalledMemory, RecallResult
 from langmem_harness.memory.recall import describe, json_line
@@ -28,6 +29,7 @@ SAVE_MEMORY = "save_memory"
 SEARCH_MEMORY = "search_memory"
 LIST_MEMORIES = "list_memories"
 FORGET_MEMORY = "forget_memory"
+SEARCH_HISTORY = "search_history"
 
 MAX_SHOWN = 50
 """Most memories one tool call shows."""
@@ -66,6 +68,13 @@ class ListMemories(BaseModel):
     """List what is remembered about this user, newest first."""
 
     limit: int | None = Field(None, description=f"How many memories at most, 1 to {MAX_SHOWN}.")
+
+
+class SearchHistory(BaseModel):
+    """Search what was said with this user in earlier conversations, word for word, with date and conversation."""
+
+    query: str = Field(description="What to look for; name the person when it matters who said it.")
+    limit: int | None = Field(None, description=f"How many utterances at most, 1 to {MAX_SHOWN}.")
 
 
 class ForgetMemory(BaseModel):
@@ -113,6 +122,20 @@ def create_memory_tools(resolve: Resolve, *, top_k: int = 5, require_evidence: b
         _create_tool(LIST_MEMORIES, ListMemories, _list, resolve),
         _create_tool(FORGET_MEMORY, ForgetMemory, _forget, resolve),
     ]
+
+
+def create_history_tool(resolve: Resolve, *, top_k: int = 10) -> BaseTool:
+    """The tool ``search_history`` over an `EpisodeIndex` of the running step's memory.
+
+    Args:
+        resolve: Gives memory and scope for a tool call.
+        top_k: How many utterances it returns when the model does not say.
+    """
+
+    def search(call: _Call, arguments: SearchHistory) -> Steps[str]:
+        return _search_history(call, arguments, top_k=top_k)
+
+    return _create_tool(SEARCH_HISTORY, SearchHistory, search, resolve)
 
 
 def _create_tool(name: str, schema: type[Arguments], body: Body[Arguments], resolve: Resolve) -> BaseTool:
@@ -177,6 +200,17 @@ def _forget(call: _Call, arguments: ForgetMemory) -> Steps[str]:
     except NotFoundError:
         return json_line({"status": "not_found", "hint": "search_memory and list_memories show the ids"})
     return json_line({"status": "forgotten", "id": arguments.id})
+
+
+def _search_history(call: _Call, arguments: SearchHistory, *, top_k: int) -> Steps[str]:
+    limit = _within_bounds(arguments.limit, default=top_k)
+    result = yield from EpisodeIndex(call.memory).search_steps(call.scope, arguments.query, limit, 1)
+    said = [describe_episode(episode) for episode in result.episodes]
+    for _, findings in said:
+        if findings:
+            call.emit(ContentScreened(source="history", findings=findings, thread_id=call.thread_id))
+    head = {"retrieval": result.retrieval, "degraded": result.degraded, "note": _NOTE}
+    return json_line({**head, "said": [entry for entry, _ in said]})
 
 
 def _within_bounds(limit: int | None, *, default: int) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import PrivateStateAttr
+from langchain.tools import ToolRuntime
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.untracked_value import UntrackedValue
@@ -25,7 +26,7 @@ from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread
 from langmem_harness.memory.service import DEFAULT_REDACTOR, LongTermMemory
 from langmem_harness.memory.settings import TextRedactor, utc_now
 from langmem_harness.memory.steps import Steps, arun, run
-from langmem_harness.memory.tools import SEARCH_MEMORY, create_memory_tools
+from langmem_harness.memory.tools import SEARCH_MEMORY, create_history_tool, create_memory_tools
 from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
 from langmem_harness.window.tokens import estimate_text_tokens
 
@@ -93,6 +94,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             its own.
         require_evidence: The save tool keeps only what the user said in this thread.
         require_recall: The first model call of a turn has to search; needs the tools.
+        history: Adds the tool ``search_history`` over the threads that an `EpisodeIndex` was given.
         token_counter: Estimates the tokens of a text.
         clock: Returns the current time, aware UTC.
         on_event: Gets every event.
@@ -121,6 +123,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         share_between_agents: bool = False,
         require_evidence: bool = True,
         require_recall: bool = False,
+        history: bool = False,
         token_counter: Callable[[str], int] = estimate_text_tokens,
         clock: Callable[[], datetime] = utc_now,
         on_event: EventCallback | None = None,
@@ -146,13 +149,11 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._token_counter = token_counter
         self._clock = clock
         self._on_event = on_event
-        self.tools = (
-            []
-            if mode == "inject"
-            else create_memory_tools(
-                lambda runtime: self._resolve(runtime, runtime.config), top_k=top_k, require_evidence=require_evidence
-            )
-        )
+        self.tools = []
+        if mode != "inject":
+            self.tools += create_memory_tools(self._resolve_tool, top_k=top_k, require_evidence=require_evidence)
+        if history:
+            self.tools.append(create_history_tool(self._resolve_tool))
 
     # -- hooks ------------------------------------------------------------------------------------------------------
 
@@ -243,6 +244,9 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             store, policy=self._policy, redactor=self._redactor, clock=self._clock, on_event=self._on_event
         )
         return memory, scope.shared if self._share_between_agents else scope
+
+    def _resolve_tool(self, runtime: ToolRuntime) -> tuple[LongTermMemory, MemoryScope]:
+        return self._resolve(runtime, runtime.config)
 
     def _render(self, result: RecallResult) -> RecallBlock | None:
         return render_recall(result, token_counter=self._token_counter, token_budget=self._token_budget)

@@ -417,6 +417,12 @@ class TestLongTexts:
         result = face(memory, "search", ADA, "zebra observatory sleeps", top_k=6, threshold=None)
         assert text in texts(result)
 
+    def test_a_text_that_repeats_itself(self, any_store: BaseStore, face: Face) -> None:
+        memory = LongTermMemory(any_store)
+        text = "The same line again. " * 3_000
+        record = save(face, memory, text)
+        assert face(memory, "get", ADA, record.key).text == text
+
 
 class TestRedaction:
     SECRET = "sk-proj-" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z"
