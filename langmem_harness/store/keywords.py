@@ -56,7 +56,8 @@ class KeywordIndex:
     namespace, also when `rows` restricts a search: a filter takes documents away and changes nobody's score.
 
     Adding a row costs its distinct terms; removing one marks it, and the marks are swept when they outnumber what is
-    left, so both are cheap on average. Searches may run side by side; a change needs the index to itself (the caller locks).
+    left, so both are cheap on average. Searches may run side by side; a change needs the index to itself: the caller
+    holds the lock.
 
     Args:
         k1: How slowly repetition of a term saturates; 0 or more, 0 counts presence only.
