@@ -108,22 +108,22 @@ def plan_retry(messages: Sequence[BaseMessage], logged: Sequence[BaseMessage], *
     Raises:
         TurnConflictError: The turn was not finished and another turn followed it.
     """
-    found = newest_human(messages)
     first = logged[0]
-    position = next((index for index, message in enumerate(messages) if message.id == first.id), None)
+    found = newest_human(messages)
     removals: list[BaseMessage] = []
     if found is not None and found[1].id != first.id and found[1].id is not None:
-        if position is not None or is_done:
-            removals.append(RemoveMessage(id=found[1].id))
-        messages = [message for message in messages if message.id != found[1].id or position is None]
-    if position is None and not is_done:
-        return RetryPlan(is_answered=False)
-    later = [] if position is None else list(messages[position + 1 :])
-    another_turn_followed = any(isinstance(message, HumanMessage) for message in later if message.id is not None)
+        # The same message came again under another id: the logged one is the one that stays.
+        removals.append(RemoveMessage(id=found[1].id))
+        messages = [message for message in messages if message.id != found[1].id]
+    position = next((index for index, message in enumerate(messages) if message.id == first.id), None)
+    later = [] if position is None else messages[position + 1 :]
+    another_turn_followed = any(isinstance(message, HumanMessage) for message in later)
     if is_done:
         present = {message.id for message in messages}
-        lacking = [] if position is not None and another_turn_followed else [m for m in logged if m.id not in present]
+        lacking = [] if another_turn_followed else [message for message in logged if message.id not in present]
         return RetryPlan(update=[*removals, *lacking], is_answered=True)
+    if position is None:  # it was logged, and the checkpoint that had it was never written
+        return RetryPlan(update=[*removals, first], is_answered=False)
     if another_turn_followed:
         raise TurnConflictError(
             "this turn was not finished and another one followed it in the thread: send it again under a new turn_id"

@@ -1,0 +1,90 @@
+"""The ``threads`` commands, run as a user would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from typer.testing import CliRunner
+
+from langmem_harness.cli.threads import app
+from langmem_harness.errors import NotFoundError, StorageUnavailableError
+from langmem_harness.threads import SqliteCheckpointer, ThreadLog
+from langmem_harness.threads.events import messages_body
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    with SqliteCheckpointer(folder / "threads.sqlite") as saver:
+        log = ThreadLog(saver.database)
+        build(saver).invoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": "both"}})
+        build(saver).invoke({"messages": [HumanMessage("only saved")]}, {"configurable": {"thread_id": "saved"}})
+        log.append_event("both", "1", "user", messages_body([HumanMessage("hi")]))
+        log.append_event("both", "1", "done", {})
+    return folder
+
+
+def build(saver: Any) -> Any:
+    builder = StateGraph(MessagesState)
+    builder.add_node("answer", lambda state: {"messages": [AIMessage("hello")]})
+    builder.add_edge(START, "answer")
+    return builder.compile(checkpointer=saver)
+
+
+def run(*arguments: object, code: int = 0, **options: Any) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def test_list_and_show(memory: Path) -> None:
+    rows = json.loads(run("list", "--memory", memory, "--json"))
+    assert [(row["thread_id"], row["checkpoints"], row["turns"], row["answered"]) for row in rows] == [
+        ("both", 3, 1, 1),
+        ("saved", 3, 0, 0),
+    ]
+    assert "both" in run("list", "--memory", memory)
+    assert run("show", "both", "--memory", memory) == "human: hi\n"
+    assert run("show", "saved", "--memory", memory / "threads.sqlite") == "human: only saved\nai: hello\n"
+    assert json.loads(run("show", "both", "--memory", memory, "--json"))["messages"][0]["content"] == "hi"
+    with pytest.raises(NotFoundError):
+        run("show", "nobody", "--memory", memory)
+    with pytest.raises(StorageUnavailableError, match="--memory"):
+        run("list", "--memory", memory / "elsewhere")
+
+
+def test_verify(memory: Path) -> None:
+    assert json.loads(run("verify", "--memory", memory, "--json"))["intact"]
+    assert "0 damaged" in run("verify", "both", "--memory", memory)
+    with SqliteCheckpointer(memory / "threads.sqlite") as saver, saver.database.write() as connection:
+        connection.execute("DELETE FROM checkpoint_nodes WHERE kind = 0")
+        connection.execute("UPDATE thread_events SET body = '{}' WHERE seq = 1")
+    assert "1 broken" in run("verify", "--memory", memory, code=1)
+
+
+def test_archive_erase_restore(memory: Path, tmp_path: Path) -> None:
+    file = tmp_path / "both.jsonl"
+    run("archive", "both", file, "--memory", memory)
+    run("erase", "both", "--memory", memory, input="n\n", code=1)
+    receipt = json.loads(run("erase", "both", "--memory", memory, "--secure", "--yes"))
+    assert receipt["counts"]["checkpoints"] == 3
+    assert [row["thread_id"] for row in json.loads(run("list", "--memory", memory, "--json"))] == ["saved"]
+    assert "restored" in run("restore", file, "--memory", tmp_path / "other")
+    assert run("show", "both", "--memory", tmp_path / "other") == "human: hi\n"
+
+
+def test_import(tmp_path: Path) -> None:
+    with SqliteSaver.from_conn_string(str(tmp_path / "old.sqlite")) as old:
+        build(old).invoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": "t"}})
+    out = run("import", tmp_path / "old.sqlite", "--memory", tmp_path / "new")
+    assert out.startswith("1 threads, 3 checkpoints")
+    assert run("show", "t", "--memory", tmp_path / "new") == "human: hi\nai: hello\n"
