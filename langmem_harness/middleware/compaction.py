@@ -166,16 +166,18 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         seen = self._walks.walk(key, history, policy, overhead_tokens=policy.round_overhead(overhead))
         plan = plan_walked(history, seen.walk, placed=placed)
         self._walks.remember(key, seen, history)
-        fitted = self._fit(plan, size, overhead)
+        fitted = self._fit(plan, size, overhead, sum(self._tokens.count(one.message) for one in placed))
         if plan.omitted or plan.repairs or fitted.reclaimed:
             request = request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
         return _Call(
             request=request, thread_id=thread_id, plan=plan, size=size, overhead_tokens=overhead, fitted=fitted
         )
 
-    def _fit(self, plan: WindowPlan, size: WindowSize, overhead_tokens: int) -> FittedRequest:
-        if not plan.omitted and (size.target_tokens is None or plan.window_tokens <= size.target_tokens):
-            return FittedRequest(messages=plan.messages(), dropped=(), reclaimed={}, tokens=plan.window_tokens)
+    def _fit(self, plan: WindowPlan, size: WindowSize, overhead_tokens: int, placed_tokens: int) -> FittedRequest:
+        tokens = plan.window_tokens + placed_tokens
+        fits = size.target_tokens is None or tokens <= size.target_tokens
+        if not self._clauses or (not plan.omitted and fits):
+            return FittedRequest(messages=plan.messages(), dropped=(), reclaimed={}, tokens=tokens)
         return fit_request(
             plan.head,
             plan.tail,
@@ -183,7 +185,7 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
             count=self._tokens.count,
             overhead_tokens=overhead_tokens,
             target_tokens=sys.maxsize if size.target_tokens is None else size.target_tokens,
-            limit_tokens=size.limit_tokens if self._clauses else None,
+            limit_tokens=size.limit_tokens,
             is_pinned=self._pin,
         )
 

@@ -42,9 +42,10 @@ def marker_message(
         omitted: How many messages it stands for, 1 or more.
         summary_id: Record its text comes from; None is a bare marker.
         summary: Text of the record.
-        facts: Values carried verbatim, most important first.
+        facts: Values carried verbatim, least recently mentioned first.
         summarized: How many of the omitted messages the summary covers, when it does not cover all.
-        max_tokens: Budget of the marker; facts that do not fit are left out, last first, then the end of the summary.
+        max_tokens: Budget of the marker; the end of a summary that does not fit is cut, then facts are left out,
+            least recently mentioned first.
     """
     tag = {"kind": "marker", "omitted": omitted, "summary_id": summary_id}
     notice = (_SUMMARY_NOTICE if summary_id is not None else _NOTICE).format(
@@ -67,14 +68,14 @@ def marker_message(
 
 
 def _select_facts(facts: Sequence[str], room: int | None) -> list[str]:
-    """The first facts that fit, in order; one that does not fit makes way for shorter ones behind it."""
+    """The facts that fit, in their order; the first ones (mentioned least recently) make way for the last ones."""
     kept: list[str] = []
-    for fact in facts:
+    for fact in reversed(facts):
         cost = estimate_text_tokens(fact) + 1
         if room is None or cost <= room:
             kept.append(fact)
             room = None if room is None else room - cost
-    return kept
+    return kept[::-1]
 
 
 def _shorten(text: str, room: int | None) -> str:

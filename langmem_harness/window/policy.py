@@ -22,9 +22,9 @@ from langmem_harness.window.messages import canonical_json, text_hash
 MARKER_TOKENS = 128
 """What a marker without a summary counts for."""
 
-OVERHEAD_STEPS = 64
-"""System prompt and tool schemas are rounded up to a multiple of this share (1/64) of the lowest token trigger, so that
-a small change there moves no cut."""
+OVERHEAD_STEPS = 128
+"""System prompt and tool schemas are rounded up to a multiple of this share (1/128) of the lowest token trigger, so
+that a small change there moves no cut."""
 
 SOFT_SHARE = 0.8
 """With `prepare_ahead`, the next cut is decided at the end of the first turn that reaches this share of a trigger."""
