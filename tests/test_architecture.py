@@ -10,6 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "langmem_harness"
 LEVELS = {
     "_version": 0,
+    "driving": 0,
     "errors": 0,
     "events": 0,
     "layout": 0,
