@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.embeddings import Embeddings
-from langchain_core.language_models import BaseChatModel
 
 from langmem_harness.embeddings import resolve_embeddings
 from langmem_harness.errors import ConfigurationError, MissingExtraError, StorageClosedError, StorageUnavailableError
@@ -18,9 +17,11 @@ from langmem_harness.events import EventCallback
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.middleware.long_term import LongTermMemoryMiddleware, Mode
 from langmem_harness.middleware.tool_output import ToolOutputSummarizationMiddleware
+from langmem_harness.middleware.tool_output import Trigger as ToolOutputTrigger
+from langmem_harness.middleware.turns import DurableTurnsMiddleware
 from langmem_harness.sqlite import MEMORY_LOCATION, Database
-from langmem_harness.store import FaissStore, Retrieval
-from langmem_harness.summaries import Summarizer
+from langmem_harness.store import FaissStore
+from langmem_harness.store.records import Mode as RetrievalMode
 from langmem_harness.threads import SqliteCheckpointer, ThreadLog
 from langmem_harness.window.limits import Size, TriggerForm
 
@@ -66,12 +67,12 @@ class AgentMemory:
         trigger: TriggerForm | None = ("fraction", 0.8),
         keep: Size = ("fraction", 0.3),
         keep_first: int = 1,
-        summarizer: Summarizer | BaseChatModel | str | None = None,
         memory_mode: Mode | None = "both",
         top_k: int = 5,
-        tool_output_trigger: tuple[str, int | float] | None = ("tokens", 2_000),
+        tool_output_trigger: ToolOutputTrigger | None = ("tokens", 2_000),
+        durable_turns: bool = True,
     ) -> list[AgentMiddleware[Any, Any, Any]]:
-        """The recommended stack, outermost first: long-term memory, compaction, tool outputs.
+        """The recommended stack, outermost first: durable turns, long-term memory, compaction, tool outputs.
 
         Recalled memories are added outside compaction, so that they are measured with everything else; tool outputs are
         shortened innermost, before anything else sees them. Each class also works alone, with more settings.
@@ -80,13 +81,15 @@ class AgentMemory:
             trigger: When history is compacted; None: never.
             keep: What stays behind the cut.
             keep_first: Opening groups that always stay.
-            summarizer: Writes what stands in for left-out history; None leaves a bare marker.
             memory_mode: ``"tools"``, ``"inject"`` or ``"both"``; None leaves it out, and then no user id is
                 needed.
             top_k: How many memories a search brings.
             tool_output_trigger: Results above this are stored and shortened; None leaves them as they are.
+            durable_turns: Log every step, so that a retried turn repeats no side effect.
         """
         stack: list[AgentMiddleware[Any, Any, Any]] = []
+        if durable_turns:
+            stack.append(DurableTurnsMiddleware(self.thread_log, on_event=self._on_event))
         if memory_mode is not None:
             stack.append(LongTermMemoryMiddleware(memory_mode, top_k=top_k, store=self.store, on_event=self._on_event))
         stack.append(
@@ -94,7 +97,6 @@ class AgentMemory:
                 trigger,
                 keep,
                 keep_first=keep_first,
-                summarizer=summarizer,
                 store=self.store,
                 on_event=self._on_event,
             )
@@ -139,7 +141,7 @@ def open_memory(
     location: str | os.PathLike[str],
     *,
     embeddings: Embeddings | str | None = None,
-    retrieval: Retrieval = "hybrid",
+    retrieval: RetrievalMode = "hybrid",
     busy_timeout_seconds: float = 10.0,
     on_event: EventCallback | None = None,
 ) -> AgentMemory:

@@ -200,13 +200,14 @@ def test_two_processes_write_and_are_killed_and_nothing_committed_is_lost(tmp_pa
 
 def test_without_a_user_the_recommended_stack_refuses_to_run() -> None:
     with open_memory(":memory:") as memory:
-        agent = create_agent(ScriptedChatModel(responses=["never"]), store=memory.store, middleware=memory.middleware())
+        common: dict[str, Any] = {"checkpointer": memory.checkpointer, "store": memory.store}
+        agent = create_agent(ScriptedChatModel(responses=["never"]), middleware=memory.middleware(), **common)
         with pytest.raises(IdentityError):
-            agent.invoke({"messages": [("user", "hello")]})
-        plain = create_agent(
-            ScriptedChatModel(responses=["fine"]), store=memory.store, middleware=memory.middleware(memory_mode=None)
-        )
-        assert plain.invoke({"messages": [("user", "hello")]})["messages"][-1].text == "fine"
+            agent.invoke({"messages": [("user", "hello")]}, CONFIG)
+        without = memory.middleware(memory_mode=None)
+        plain = create_agent(ScriptedChatModel(responses=["fine"]), middleware=without, **common)
+        other: Any = {"configurable": {"thread_id": "t2"}}
+        assert plain.invoke({"messages": [("user", "hello")]}, other)["messages"][-1].text == "fine"
 
 
 def test_the_stack_compacts_offloads_and_recalls_together(face: Face) -> None:
