@@ -12,7 +12,9 @@ from langgraph.store.memory import InMemoryStore
 from langmem_harness.events import EventCallback
 from langmem_harness.memory.admission import AdmissionPolicy
 from langmem_harness.memory.erasing import Erasing
+from langmem_harness.memory.export import ImportReport, MemoryExport
 from langmem_harness.memory.found import RecallResult
+from langmem_harness.memory.importing import Importing
 from langmem_harness.memory.options import RecallOptions, SearchOptions, UpsertOptions, UpsertResult
 from langmem_harness.memory.reading import Reading
 from langmem_harness.memory.records import MemoryRecord
@@ -43,7 +45,7 @@ class LongTermMemory:
 
     Attributes:
         settings: What the object was made with.
-        reading, writing, erasing: The same calls as steps, for code that has two faces itself.
+        reading, writing, erasing, importing: The same calls as steps, for code that has two faces itself.
 
     Example:
         >>> from langgraph.store.memory import InMemoryStore
@@ -75,6 +77,7 @@ class LongTermMemory:
         self.reading = Reading(self.settings)
         self.writing = Writing(self.settings, self.reading)
         self.erasing = Erasing(self.settings, self.reading)
+        self.importing = Importing(self.settings, self.reading, self.writing, self.erasing)
 
     def upsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> UpsertResult:
         """Remember a statement, or say which rule refused it (see `UpsertOptions`)."""
@@ -167,3 +170,19 @@ class LongTermMemory:
     async def ahistory(self, scope: MemoryScope, key: str) -> tuple[MemoryRecord, ...]:
         """Async twin of `history`."""
         return await arun(self.store, self.reading.history(scope, key))
+
+    def export(self, scope: MemoryScope) -> MemoryExport:
+        """The current memories of a scope, to be written as JSON lines or Markdown; histories stay in the store."""
+        return MemoryExport(records=self.list(scope))
+
+    async def aexport(self, scope: MemoryScope) -> MemoryExport:
+        """Async twin of `export`."""
+        return MemoryExport(records=await self.alist(scope))
+
+    def import_(self, scope: MemoryScope, export: MemoryExport) -> ImportReport:
+        """Bring an export back: what is new is added, what was edited is changed, what was deleted is forgotten."""
+        return run(self.store, self.importing.import_all(scope, export))
+
+    async def aimport_(self, scope: MemoryScope, export: MemoryExport) -> ImportReport:
+        """Async twin of `import_`."""
+        return await arun(self.store, self.importing.import_all(scope, export))
