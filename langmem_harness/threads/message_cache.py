@@ -11,12 +11,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import ormsgpack
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import EXT_PYDANTIC_V2, JsonPlusSerializer
 
 from langmem_harness.threads.nodes import ChunkNodes, Node, NodeKind, split_hashes
 
 _KNOWN_CLASSES: frozenset[type[BaseMessage]] = frozenset({AIMessage, HumanMessage, SystemMessage, ToolMessage})
+_CLASS_OF_NAME = {(kind.__module__, kind.__name__): kind for kind in _KNOWN_CLASSES}
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -68,10 +71,14 @@ class MessageCache:
         type_, data = serde.dumps_typed(message)
         node = Node.make(NodeKind.LEAF, type_, bytes(data))
         if message.id is not None and type(message) in _KNOWN_CLASSES:
-            decoded = serde.loads_typed((type_, data))
-            if isinstance(decoded, BaseMessage):
-                self.remember(node, decoded)
+            self._remember(_entry_of(node, serde)[0])
         return node
+
+    def read_leaf(self, node: Node, serde: SerializerProtocol) -> Any:
+        """What a leaf node decodes to, the caller's own; a plain message is remembered."""
+        entry, value = _entry_of(node, serde)
+        self._remember(entry)
+        return value if entry is None else _build(entry)
 
     def known_chunk(self, messages: Sequence[Any]) -> ChunkNodes | None:
         """The nodes of these list elements, if they are a remembered chunk and unchanged."""
@@ -93,22 +100,16 @@ class MessageCache:
             return [_build(entry) for entry in chunk.entries]
         return None
 
-    def remember(self, node: Node, message: BaseMessage) -> bool:
-        """Keep what a node decodes to, if it is a plain message with an id; whether it was kept.
-
-        The message belongs to the cache afterwards.
-        """
-        size = len(node.value)
-        entry = _take_apart(node, message) if message.id is not None and size * 8 <= self._max_bytes else None
-        if entry is None or message.id is None:
-            return False
+    def _remember(self, entry: _Entry | None) -> None:
+        message_id = None if entry is None else entry.fields["id"]
+        if entry is None or message_id is None or len(entry.node.value) * 8 > self._max_bytes:
+            return
         with self._lock:
-            self._by_id[message.id] = entry
-            if self._by_name.setdefault(node.hash, entry) is entry:
-                self._bytes += size
+            self._by_id[message_id] = entry
+            if self._by_name.setdefault(entry.node.hash, entry) is entry:
+                self._bytes += len(entry.node.value)
                 while self._bytes > self._max_bytes:
                     self._drop_oldest()
-        return True
 
     def remember_chunk(self, node: Node, messages: Sequence[Any]) -> None:
         """Keep the tree node of a chunk whose elements are all messages that are remembered."""
@@ -155,11 +156,48 @@ def _is_unchanged(message: BaseMessage, entry: _Entry) -> bool:
         return False
 
 
+def _entry_of(node: Node, serde: SerializerProtocol) -> tuple[_Entry | None, Any]:
+    """The parts of the message in a leaf node; or None, and what the serializer makes of the node."""
+    if type(serde) is JsonPlusSerializer and node.type == "msgpack":
+        entry = _parse(node)
+        if entry is not None:
+            return entry, None
+    value = serde.loads_typed((node.type, node.value))
+    return (_take_apart(node, value) if isinstance(value, BaseMessage) else None), value
+
+
+def _parse(node: Node) -> _Entry | None:
+    """The parts of a plain message as LangGraph's serializer wrote it, without constructing and validating it again.
+
+    Its format is (module, class, fields, method). The fields of these classes were valid when they were written, and
+    the serializer rebuilds them in every mode. Anything else is left to the serializer.
+    """
+
+    def read(code: int, data: bytes) -> Any:
+        if code != EXT_PYDANTIC_V2:
+            raise ValueError("not a plain message")
+        return ormsgpack.unpackb(data)
+
+    try:
+        module, name, fields, _ = ormsgpack.unpackb(node.value, ext_hook=read)
+        kind = _CLASS_OF_NAME[module, name]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if type(fields) is not dict or fields.keys() != kind.model_fields.keys():
+        return None
+    return _sort_fields(node, kind, fields, set(fields))
+
+
 def _take_apart(node: Node, message: BaseMessage) -> _Entry | None:
     """The parts of a plain message; None for anything that cannot be compared and copied field by field."""
     if type(message) not in _KNOWN_CLASSES or message.__pydantic_extra__ or message.__pydantic_private__:
         return None
-    fields = message.__dict__
+    return _sort_fields(node, type(message), message.__dict__, message.__pydantic_fields_set__)
+
+
+def _sort_fields(
+    node: Node, kind_of_message: type[BaseMessage], fields: dict[str, Any], fields_set: set[str]
+) -> _Entry | None:
     empty_dicts, empty_lists, nested = [], [], []
     for name, value in fields.items():
         kind = type(value)
@@ -173,7 +211,7 @@ def _take_apart(node: Node, message: BaseMessage) -> _Entry | None:
             nested.append(name)
         else:
             return None
-    return _Entry(node, type(message), fields, message.__pydantic_fields_set__, empty_dicts, empty_lists, nested)
+    return _Entry(node, kind_of_message, fields, fields_set, empty_dicts, empty_lists, nested)
 
 
 def _is_plain(value: Any) -> bool:

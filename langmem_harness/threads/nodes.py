@@ -134,8 +134,8 @@ class MessageNodes(Protocol):
         """The caller's own copy of a remembered message or chunk, or None."""
         ...
 
-    def remember(self, node: Node, message: BaseMessage) -> bool:
-        """Note that this node decodes to this message, which nobody else may hold any more; whether it was noted."""
+    def read_leaf(self, node: Node, serde: SerializerProtocol) -> Any:
+        """What a leaf node decodes to, the caller's own."""
         ...
 
     def remember_chunk(self, node: Node, messages: Sequence[Any]) -> None:
@@ -278,11 +278,9 @@ class ValueDecoder:
         if node is None:
             raise CorruptionError(f"stored value {name.hex()[:16]} is missing; restore the file from a backup")
         node.check()
-        value = self._serde.loads_typed((node.type, node.value))
         if node.kind == NodeKind.LEAF:
-            if isinstance(value, BaseMessage) and self._messages.remember(node, value):
-                return self._messages.value_of(name) or value
-            return value
+            return self._messages.read_leaf(node, self._serde)
+        value = self._serde.loads_typed((node.type, node.value))
         structure = self.unpack(value, split_hashes(node.children))
         if len(node.children) == CHUNK_ITEMS * HASH_BYTES and type(structure) is list:
             self._messages.remember_chunk(node, structure)

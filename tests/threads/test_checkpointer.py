@@ -420,3 +420,38 @@ def test_a_shared_database_stays_open(tmp_path: Path) -> None:
     with SqliteCheckpointer(database) as saver:
         build(saver).invoke(ask("one"), CONFIG)
     database.close()
+
+
+_contents = st.text() | st.lists(st.text() | st.dictionaries(st.text(), st.text() | st.integers(0, 9)), max_size=3)
+_plain_messages = st.one_of(
+    st.builds(HumanMessage, content=_contents, id=st.text(min_size=1), additional_kwargs=st.just({"a": [1, {"b": 2}]})),
+    st.builds(ToolMessage, content=_contents, id=st.text(min_size=1), tool_call_id=st.text(), artifact=_scalars),
+    st.builds(
+        AIMessage,
+        content=_contents,
+        id=st.text(min_size=1),
+        name=st.none() | st.text(),
+        tool_calls=st.lists(
+            st.fixed_dictionaries({"name": st.text(), "args": st.dictionaries(st.text(), _scalars), "id": st.text()}),
+            max_size=2,
+        ),
+        usage_metadata=st.none() | st.just({"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}),
+        response_metadata=st.dictionaries(st.text(), st.text()),
+    ),
+)
+
+
+@given(_plain_messages)
+@settings(max_examples=80)
+def test_messages_read_without_the_serializer_are_what_it_would_have_read(message: Any) -> None:
+    serde, cache = JsonPlusSerializer(), MessageCache(max_bytes=10_000_000)
+    node = cache.node_of(message, serde)
+    expected = serde.loads_typed((node.type, node.value))
+    for found in (cache.read_leaf(node, serde), cache.value_of(node.hash) or cache.read_leaf(node, serde)):
+        assert type(found) is type(expected)
+        assert found == expected
+        assert found.__dict__ == expected.__dict__
+        assert found.model_fields_set == expected.model_fields_set
+        assert repr(found) == repr(expected)
+        assert serde.dumps_typed(found) == serde.dumps_typed(expected)
+        assert found.model_copy(deep=True) == expected
