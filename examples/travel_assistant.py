@@ -23,7 +23,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain.tools import tool
 from langchain_core.messages import AIMessage, HumanMessage
 
-from langmem_harness import AgentMemory, MemoryContext, MemoryEvent, open_memory
+from langmem_harness import AgentMemory, LongTermMemory, MemoryContext, MemoryEvent, MemoryScope, open_memory
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window.tokens import estimate_tokens
 
@@ -63,6 +63,7 @@ class Narrator(AgentMiddleware[Any, Any]):
     def __init__(self) -> None:
         super().__init__()
         self.call = 0
+        self.seen = ""
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -78,6 +79,7 @@ class Narrator(AgentMiddleware[Any, Any]):
 
     def _tell(self, request: ModelRequest[Any]) -> None:
         self.call += 1
+        self.seen += "\n".join(message.text for message in request.messages)
         thread = request.state["messages"]
         sent_ids = {message.id for message in request.messages}
         left_out = sum(message.id not in sent_ids for message in thread)
@@ -145,7 +147,7 @@ def suggest_dinner(messages: list[Any]) -> str:
 THURSDAY: list[tuple[str, list[Any]]] = [("I am in Lisbon. Where should I eat dinner? I am hungry.", [suggest_dinner])]
 
 
-def create_assistant(memory: AgentMemory, script: list[Any]) -> tuple[Any, str]:
+def create_assistant(memory: AgentMemory, script: list[Any], narrator: Narrator) -> tuple[Any, str]:
     """The agent, and which chat model it runs on."""
     if os.environ.get("OPENAI_API_KEY"):
         from langchain_openai import ChatOpenAI
@@ -161,7 +163,7 @@ def create_assistant(memory: AgentMemory, script: list[Any]) -> tuple[Any, str]:
         system_prompt=SYSTEM_PROMPT,
         checkpointer=memory.checkpointer,
         store=memory.store,
-        middleware=[*memory.middleware(), Narrator()],
+        middleware=[*memory.middleware(), narrator],
         context_schema=MemoryContext,
     )
     return agent, kind
@@ -171,7 +173,8 @@ def run_day(folder: str, day: str) -> None:
     """One day of the story, in this process."""
     turns = MONDAY if day == "monday" else THURSDAY
     with open_memory(folder, embeddings="local", on_event=tell_event) as memory:
-        agent, kind = create_assistant(memory, [reply for _, replies in turns for reply in replies])
+        narrator = Narrator()
+        agent, kind = create_assistant(memory, [reply for _, replies in turns for reply in replies], narrator)
         print(f"\n{day.title()} (process {os.getpid()}, thread {day!r}). The chat model is {kind}.")
         config: Any = {"configurable": {"thread_id": day}}
         for question, _ in turns:
@@ -179,22 +182,23 @@ def run_day(folder: str, day: str) -> None:
             result = agent.invoke({"messages": [HumanMessage(question)]}, config, context=USER)
             print(f"  assistant: {result['messages'][-1].text}")
         if day == "thursday":
-            tell_recall(memory, result, turns[-1][0])
+            tell_recall(memory, turns[-1][0])
+            seen = "yes" if "XY1" in narrator.seen else "no"
+            print(f"  Anything of Monday's flight search in what the model saw: {seen}")
         else:
             print(f"\n  The thread keeps all of its {len(agent.get_state(config).values['messages'])} messages.")
 
 
-def tell_recall(memory: AgentMemory, result: dict[str, Any], question: str) -> None:
-    """What was recalled and how, read from the store."""
-    found = memory.store.search(("memories",), query=question, limit=3)
+def tell_recall(memory: AgentMemory, question: str) -> None:
+    """What long-term memory holds for a question of this user, and how it is found."""
+    found = LongTermMemory(memory.store).search(MemoryScope(tenant="default", user="ada"), question, threshold=None)
     print("\n  What long-term memory holds for this question:")
-    for item in found:
+    for item in found.memories:
+        record = item.record
         print(
-            f"    {item.value.get('text')!r}, saved {item.created_at:%Y-%m-%d}, retrieval: {item.retrieval}, "
-            f"score {item.score:.2f} ({item.score_kind})"
+            f"    {record.text!r}, saved on {record.created_at:%Y-%m-%d} in thread {record.sources[0].thread_id!r}, "
+            f"retrieval: {item.retrieval}, score {item.score or 0:.2f} ({item.score_kind})"
         )
-    said = " ".join(message.text for message in result["messages"])
-    print(f"  Anything of Monday's flight search in this thread: {'yes' if 'XY107' in said else 'no'}")
 
 
 def main() -> None:

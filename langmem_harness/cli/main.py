@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from langmem_harness import __version__
+from langmem_harness.cli import memories, store, threads
 from langmem_harness.cli.replay import replay
+from langmem_harness.cli.simulate import simulate
 
 app = typer.Typer(
     name="langmem-harness",
@@ -16,6 +18,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(replay)
+app.command()(simulate)
+app.add_typer(store.app, name="store")
+app.add_typer(threads.app, name="threads")
+app.add_typer(memories.app, name="memories")
 
 
 def _show_version(is_asked: bool) -> None:

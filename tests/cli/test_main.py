@@ -1,0 +1,112 @@
+"""The command line as a shell sees it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from langmem_harness import __version__
+from langmem_harness.cli.main import app
+from langmem_harness.cli.replay import parse_limit
+from langmem_harness.errors import ConfigurationError
+
+RECORDING = Path(__file__).parent.parent.parent / "examples" / "recorded_conversation.json"
+DATA = Path(__file__).parent.parent.parent.parent / "shared" / "data"
+POLICIES = [("messages:12", "messages:6"), ("tokens:2000", "tokens:800")]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner(env={"COLUMNS": "160"}).invoke(app, list(arguments))
+
+
+def shell(*arguments: str, code: str = "pass") -> subprocess.CompletedProcess[str]:
+    script = f"{code}; import sys; sys.argv[0] = 'langmem-harness'; from langmem_harness.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_version_and_help() -> None:
+    assert run("--version").stdout == f"langmem-harness {__version__}\n"
+    shown = run("--help").stdout
+    for command in ("replay", "simulate", "store", "threads", "memories"):
+        assert command in shown
+    assert run().exit_code == 2
+
+
+@pytest.mark.parametrize(("trigger", "keep"), POLICIES)
+def test_replay_gives_the_same_numbers_as_table_and_as_json(trigger: str, keep: str) -> None:
+    policy = ("--trigger", trigger, "--keep", keep)
+    table = run("replay", str(RECORDING), *policy)
+    assert table.exit_code == 0
+    report = json.loads(run("replay", str(RECORDING), *policy, "--json").stdout)
+    totals = report["totals"]
+    assert totals["calls"] == len(report["conversations"][0]["calls"]) == 19
+    assert f"{totals['input_tokens']:,}" in table.stdout
+    assert f"{totals['input_tokens_without']:,}" in table.stdout
+    assert totals["input_tokens"] < totals["input_tokens_without"]
+    assert totals["violations"] == 0
+    assert totals["first_human_in_every_request"]
+    assert totals["newest_human_in_every_request"]
+    assert totals["cuts"] >= 1
+
+
+def test_without_trigger_nothing_is_left_out(tmp_path: Path) -> None:
+    totals = json.loads(run("replay", str(RECORDING), "--memory", str(tmp_path / "m"), "--json").stdout)["totals"]
+    assert totals["input_tokens"] == totals["input_tokens_without"]
+    assert totals["prefix_breaks"] == totals["cuts"] == 0
+    assert (tmp_path / "m" / "threads.sqlite").stat().st_size > 0
+
+
+def test_many_conversations_get_a_line_each_and_limit_cuts(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    file = tmp_path / "many.jsonl"
+    file.write_text("\n".join(json.dumps({"id": f"n{number}", "messages": messages}) for number in range(5)))
+    assert "conversation 5 (n4)" in run("replay", str(file)).stdout
+    report = json.loads(run("replay", str(file), "--limit", "2", "--json").stdout)
+    assert report["totals"]["conversations"] == 2
+
+
+def test_errors_are_one_line_and_exit_code_one(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps([{"role": "user", "content": "hi"}, {"role": "wizard", "content": "x"}]))
+    done = shell("replay", str(broken))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.strip() == (
+        f"error: {broken}: conversation 1, message 2: unknown role 'wizard'; known are "
+        "ai, assistant, developer, function, human, system, tool, user"
+    )
+    missing = shell("replay", str(tmp_path / "none.json"))
+    assert (missing.returncode, "Traceback" in missing.stderr) == (1, False)
+    wrong = shell("replay", str(RECORDING), "--trigger", "many")
+    assert (wrong.returncode, "messages:12" in wrong.stderr, "Traceback" in wrong.stderr) == (1, True, False)
+
+
+def test_a_missing_extra_is_named() -> None:
+    done = shell("--version", code="import sys; sys.modules['typer'] = None")
+    assert done.returncode == 2
+    assert "langmem-harness[cli]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "messages", "messages:", "messages:x", "messages:0", "apples:3", "fraction:2"])
+def test_a_limit_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        parse_limit(text, option="--trigger")
+    assert parse_limit("tokens:2_000", option="--trigger") == ("tokens", 2000)
+
+
+@pytest.mark.parametrize(("trigger", "keep"), POLICIES)
+@pytest.mark.parametrize("folder", ["tau_bench", "swe_agent"])
+def test_real_recordings_break_no_rule(folder: str, trigger: str, keep: str) -> None:
+    if not (DATA / folder).is_dir():
+        pytest.skip(f"the real recordings are not here: {DATA / folder}")
+    for file in sorted(path for path in (DATA / folder).rglob("*") if path.suffix in (".json", ".jsonl", ".traj")):
+        done = run("replay", str(file), "--trigger", trigger, "--keep", keep, "--limit", "20", "--json")
+        assert done.exit_code == 0, file
+        assert json.loads(done.stdout)["totals"]["violations"] == 0
