@@ -113,7 +113,7 @@ def search_partition(partition: Partition, question: Question, allowed: Rows | N
         dense_rows, cosines, hits = _complete(partition, question, dense_rows, cosines, hits)
     if question.threshold is not None and question.vector is not None:
         dense_rows, cosines, hits = _apply_threshold(partition, question, dense_rows, cosines, hits)
-    legs = _legs(partition, question, dense_rows, cosines, floor, hits)
+    legs = _legs(partition, question, *_with_waiting(partition, dense_rows, cosines, hits), floor, hits)
     names = {leg.name.partition(":")[0] for leg in legs if len(leg.rows)}
     if not names:
         return Answer(retrieval=_asked(question))
@@ -225,6 +225,20 @@ def _apply_threshold(
         stays = ~judged | np.isin(partition.first_row[hits.rows], good)
         hits = KeywordHits(rows=hits.rows[stays], scores=hits.scores[stays], coverage=hits.coverage[stays])
     return rows[kept], cosines[kept], hits
+
+
+def _with_waiting(partition: Partition, rows: Rows, cosines: Floats, hits: KeywordHits | None) -> tuple[Rows, Floats]:
+    """Rows that words found and that wait for their vectors take part as if their meaning agreed with their words:
+    an item written a moment ago must not sink because the embedder was down."""
+    if hits is None or not len(hits) or not len(rows):
+        return rows, cosines
+    waiting = ~partition.vectors.usable[hits.rows]
+    if not waiting.any():
+        return rows, cosines
+    lowest, best = float(cosines.min()), float(cosines.max())
+    share = hits.scores[waiting] / hits.scores.max()
+    imagined = (lowest + share * (best - lowest)).astype(np.float32)
+    return np.concatenate([rows, hits.rows[waiting]]), np.concatenate([cosines, imagined])
 
 
 def _legs(
