@@ -70,6 +70,7 @@ class FoundBy:
     score: float | None
     score_kind: str | None
     cosine: float | None
+    by_words: bool
     degraded: str | None
 
     @classmethod
@@ -79,13 +80,16 @@ class FoundBy:
         if retrieval is None:
             kind = None if item.score is None else "cosine"
             how = "recent" if item.score is None else "semantic"
-            return cls(retrieval=how, score=item.score, score_kind=kind, cosine=item.score, degraded=None)
+            return cls(
+                retrieval=how, score=item.score, score_kind=kind, cosine=item.score, by_words=False, degraded=None
+            )
         legs: Mapping[str, Any] = getattr(item, "legs", None) or {}
         return cls(
             retrieval=retrieval,
             score=item.score,
             score_kind=getattr(item, "score_kind", None),
             cosine=getattr(legs.get("semantic"), "score", None),
+            by_words="keyword" in legs,
             degraded=getattr(item, "degraded", None),
         )
 

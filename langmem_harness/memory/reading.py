@@ -11,7 +11,7 @@ from langgraph.store.base import GetOp, SearchItem, SearchOp
 from langmem_harness.errors import ConfigurationError, NotFoundError
 from langmem_harness.memory.found import FoundBy, Layer, RecalledMemory, RecallResult, merge_layers
 from langmem_harness.memory.options import RecallOptions, SearchOptions
-from langmem_harness.memory.records import MemoryRecord, key_of_version
+from langmem_harness.memory.records import MemoryRecord, is_key, key_of_version
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
 from langmem_harness.memory.steps import Batch, Find, FoundItems, Steps
@@ -124,6 +124,8 @@ class Reading:
 
     def current(self, scope: MemoryScope, key: str) -> Steps[MemoryRecord | None]:
         """The stored record as it is: not redacted, perhaps expired."""
+        if not is_key(key):
+            return None
         (item,) = yield Batch([GetOp(scope.memories, key)])
         return None if item is None else record_of(item, scope)
 
@@ -187,7 +189,7 @@ class Reading:
             first = first or found_by
             record = record_of(item, scope)
             below = threshold is not None and found_by.cosine is not None and found_by.cosine < threshold
-            if record.has_expired(now) or (below and found_by.retrieval == "semantic"):
+            if record.has_expired(now) or (below and not found_by.by_words):
                 continue
             memories.append(
                 RecalledMemory(

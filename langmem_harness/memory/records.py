@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ SourceKind = Literal["user", "tool", "import"]
 
 KEY_CHARACTERS = 13
 """Length of a key after its prefix: 65 bits of a SHA-256 in base 32, enough for one owner's memories."""
+
+
+_KEY = re.compile(rf"m[a-z2-7]{{{KEY_CHARACTERS}}}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +204,11 @@ def slot_key(scope: MemoryScope, subject: str, attribute: str) -> str:
 def text_key(scope: MemoryScope, text: str) -> str:
     """Key of a memory that fills no slot: the same words give the same key."""
     return _key(scope, "text", fold(text))
+
+
+def is_key(text: str) -> bool:
+    """Whether a text has the form of a key of ours; a store need not be asked for anything else."""
+    return _KEY.fullmatch(text) is not None
 
 
 def version_of(text: str, ordinal: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
+from langmem_harness.store import FaissStore
 from langmem_harness.testing import DeterministicEmbeddings
 
 DIMS = 1024
@@ -31,8 +32,6 @@ def _plain(folder: Path) -> Iterator[BaseStore]:
 
 @contextmanager
 def _faiss(folder: Path) -> Iterator[BaseStore]:
-    from langmem_harness.store import FaissStore
-
     with FaissStore(folder / "memory.sqlite", index=_index()) as store:
         yield store
 

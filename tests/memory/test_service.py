@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from langgraph.store.memory import InMemoryStore
 from langmem_harness.errors import ConfigurationError, NotFoundError
 from langmem_harness.events import MemoryEvent
 from langmem_harness.memory import AdmissionPolicy, LongTermMemory, MemoryRecord, MemoryScope, MemorySource
+from langmem_harness.store import FaissStore
 from langmem_harness.testing import DeterministicEmbeddings, FixedClock
 from tests.conftest import Face
+from tests.memory.stores import OPENERS
 
 ADA = MemoryScope(user="ada")
 BOB = MemoryScope(user="bob")
@@ -71,6 +74,13 @@ class TestScopes:
             answers.append(str(caught.value).replace(key, "KEY"))
         assert answers[0] == answers[1]
         assert texts(face(memory, "list", BOB)) == ["Bob has a boat."]
+
+    @pytest.mark.parametrize("key", ["", " ", "m", "\x00", "\ud83d", "m" * 100_000, "../x", "a.b", "memories"])
+    def test_odd_keys_are_simply_unknown(self, any_store: BaseStore, face: Face, key: str) -> None:
+        memory = LongTermMemory(any_store)
+        for method in ("get", "delete", "history"):
+            with pytest.raises(NotFoundError):
+                face(memory, method, ADA, key)
 
 
 class TestDuplicates:
@@ -394,6 +404,48 @@ class TestRecall:
         assert texts(face(memory, "search", ADA, "Likes tea.")) == ["Likes tea."]
         assert texts(face(memory, "search", ADA, "a wholly different question")) == []
         assert texts(face(memory, "search", ADA, "a wholly different question", threshold=None)) == ["Likes tea."]
+
+    def test_the_threshold_spares_what_was_found_by_its_words(self, tmp_path: Path, face: Face) -> None:
+        with OPENERS["faiss"](tmp_path) as store:
+            memory = LongTermMemory(store)
+            for text in ("Likes green tea.", "Owns a bicycle.", "Speaks Portuguese at home."):
+                save(face, memory, text)
+            question = "what about the bicycle and some other matters of the week"
+            result = face(memory, "search", ADA, question)
+            assert texts(result) == ["Owns a bicycle."]
+            assert result.retrieval == "hybrid"
+            assert len(face(memory, "search", ADA, question, threshold=None)) == 3
+
+    def test_an_empty_answer_of_our_store_says_how_it_was_looked_for(self, tmp_path: Path, face: Face) -> None:
+        with OPENERS["faiss"](tmp_path) as store:
+            memory = LongTermMemory(store)
+            save(face, memory, "Likes tea.")
+            result = face(memory, "search", ADA, "tea", kind="preference")
+            assert (len(result), result.retrieval, result.degraded) == (0, "hybrid", None)
+
+    def test_a_broken_embedder_is_seen_in_the_answer_and_loses_nothing(self, tmp_path: Path, face: Face) -> None:
+        class Broken(DeterministicEmbeddings):
+            def embed_documents(self, texts: list[str]) -> list[list[float]]:
+                raise ConnectionError("down")
+
+            def embed_query(self, text: str) -> list[float]:
+                raise ConnectionError("down")
+
+        with FaissStore(tmp_path / "m.sqlite", index={"embed": Broken(), "dims": 64, "fields": ["text"]}) as store:
+            memory = LongTermMemory(store)
+            save(face, memory, "Likes green tea.")
+            for result in (face(memory, "search", ADA, "tea"), face(memory, "recall", ADA, "tea")):
+                assert texts(result) == ["Likes green tea."]
+                assert result.retrieval == "keyword"
+                assert result.degraded
+
+    def test_variety_on_request(self, tmp_path: Path, face: Face) -> None:
+        with OPENERS["faiss"](tmp_path) as store:
+            memory = LongTermMemory(store, policy=AdmissionPolicy(near_duplicate_cosine=None))
+            for text in ("Likes green tea.", "Likes green tea a lot.", "Drinks coffee like tea on Sunday."):
+                save(face, memory, text)
+            result = face(memory, "search", ADA, "likes green tea", top_k=2, mmr_lambda=0.1, threshold=None)
+            assert "Drinks coffee like tea on Sunday." in texts(result)
 
     @pytest.mark.parametrize("options", [{"recent": -1}, {"limit": 0}, {"semantic": -2}])
     def test_numbers_that_cannot_work(self, face: Face, options: dict[str, int]) -> None:
