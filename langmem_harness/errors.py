@@ -156,7 +156,17 @@ class SummaryError(LangMemHarnessError):
 
 
 class SummarizerError(SummaryError, RuntimeError):
-    """The summarizer gave no valid text; no record was made."""
+    """The summarizer gave no valid text; no record was made.
+
+    Attributes:
+        reason: Short name of what was wrong, without user text.
+        attempts: How often a model was asked; 0 or more.
+    """
+
+    def __init__(self, message: str, *, reason: str = "error", attempts: int = 1) -> None:
+        self.reason = reason
+        self.attempts = attempts
+        super().__init__(message)
 
 
 class StaleSummaryError(SummaryError, RuntimeError):

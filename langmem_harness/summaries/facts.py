@@ -52,7 +52,7 @@ _VALUE = re.compile(
     )
 )
 _LABELLED = {"amount", "number"}
-_LABEL = re.compile(r"[^\W\d_][\w'-]*(?: [^\W\d_][\w'-]*){0,2}[ :=]{1,3}$")
+_LABEL = re.compile(r"(?<![\w'’#-])[^\W\d_]+(?:['’-][^\W\d_]+)?(?: [^\W\d_]+(?:['’-][^\W\d_]+)?){0,2}[ :=]{1,3}$")
 _TRAILING = ".,;:!?)»”’。、，；：！？"
 
 

@@ -144,8 +144,9 @@ class SummaryRecord:
     def derive_id(self) -> str:
         """The id that belongs to the fields of this record."""
         made_of = [
-            self.kind, self.purpose, list(self.source_message_ids), list(self.source_hashes), self.parent_id, self.model,
-            self.prompt_version, self.policy, self.policy_fingerprint, self.content, list(self.facts), self.raw_ref,
+            self.kind, self.purpose, list(self.source_message_ids), list(self.source_hashes), self.parent_id,
+            self.model, self.prompt_version, self.policy, self.policy_fingerprint, self.content, list(self.facts),
+            self.raw_ref,
         ]  # fmt: skip
         digest = text_hash(canonical_json(made_of)).partition(":")[2][:_ID_DIGITS]
         return f"{_NO_THREAD if self.thread_id is None else encode_label(self.thread_id)}/{digest}"

@@ -58,8 +58,8 @@ class TranscriptEntry:
 def transcript_entries(messages: Sequence[BaseMessage]) -> list[TranscriptEntry]:
     """The messages as entries, in order; messages that say nothing (only reasoning, empty) give none.
 
-    Usage, metadata and ids are left out. Media become labels, with the text beside them kept. The handle of an offloaded
-    tool output is kept, so that what is summarized can still be read back.
+    Usage, metadata and ids are left out. Media become labels, with the text beside them kept. The handle of an
+    offloaded tool output is kept, so that what is summarized can still be read back.
     """
     return [entry for message in messages for entry in _entries_of(message)]
 
@@ -169,7 +169,9 @@ def _entries_of(message: BaseMessage) -> Iterator[TranscriptEntry]:
         for call in message.tool_calls:
             yield TranscriptEntry(speaker=f"assistant calls {call['name']}", text=_json(call["args"]))
         for invalid in message.invalid_tool_calls:
-            yield TranscriptEntry(speaker=f"assistant calls {invalid['name'] or 'a tool'}", text=invalid["args"] or "{}")
+            yield TranscriptEntry(
+                speaker=f"assistant calls {invalid['name'] or 'a tool'}", text=invalid["args"] or "{}"
+            )
         if isinstance(message.content, list):
             known = {call["id"] for call in message.tool_calls} | {call["id"] for call in message.invalid_tool_calls}
             for block in message.content:
