@@ -18,9 +18,9 @@ from langchain_core.tools import StructuredTool
 from langgraph.store.base import BaseStore, Item
 from pydantic import BeforeValidator, Field
 
+from langmem_harness.driving import Ask, Body, adrive, computed, drive
 from langmem_harness.events import ContentScreened, EventCallback, emit
 from langmem_harness.memory.scope import thread_from_config
-from langmem_harness.middleware.driving import Ask, Body, adrive, computed, drive
 from langmem_harness.middleware.raw_outputs import (
     OutputPlace,
     RawOutput,

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.store.base import BaseStore, Op
 from langgraph.types import Command
 
+from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
 from langmem_harness.errors import ConfigurationError, StorageError
-from langmem_harness.events import ContentScreened, EventCallback, ToolOutputKept, ToolOutputOffloaded, emit
+from langmem_harness.events import (
+    ContentScreened,
+    EventCallback,
+    SummaryFailed,
+    ToolOutputKept,
+    ToolOutputOffloaded,
+    emit,
+)
+from langmem_harness.extracts import Extract
 from langmem_harness.memory.scope import thread_from_config
-from langmem_harness.middleware.driving import Ask, Body, adrive, computed, drive, immediate
 from langmem_harness.middleware.raw_outputs import (
     HANDLE_CHARACTERS,
     OutputPlace,
@@ -32,22 +42,42 @@ from langmem_harness.middleware.raw_outputs import (
 from langmem_harness.middleware.read_output import ReadToolOutput, create_read_tool_output_tool
 from langmem_harness.middleware.tool_content import Content, text_of
 from langmem_harness.middleware.tool_results import rewrite_result
+from langmem_harness.middleware.tool_settings import (
+    ToolSelection,
+    Trigger,
+    config_of,
+    is_tool,
+    messages_of,
+    parse_selection,
+    parse_trigger,
+    runtime_part,
+)
 from langmem_harness.middleware.tool_shortening import (
     ResultPlan,
     count_calls,
     count_text,
     plan_result,
     shortened_content,
+    summary_budget,
     tagged,
 )
+from langmem_harness.middleware.tool_summaries import (
+    create_record,
+    find_operation,
+    keep_operation,
+    select_record,
+    summary_request,
+    written_event,
+)
+from langmem_harness.redaction import Redactor
+from langmem_harness.summaries.record import SummaryRecord
+from langmem_harness.summaries.summarizer import Summarizer, create_summarizer
 from langmem_harness.window.messages import is_tagged
 from langmem_harness.window.tokens import TokenCounter
 
 logger = logging.getLogger("langmem_harness")
 
-Trigger: TypeAlias = tuple[Literal["tokens", "bytes", "fraction"], int | float]
 Result = TypeVar("Result")
-ToolSelection: TypeAlias = Collection[str] | Callable[[ToolCallRequest], bool]
 
 FALLBACK_WINDOW_TOKENS = 32_000
 """Window a fraction is taken of when neither `context_window` nor the model's profile says how large it is."""
@@ -69,6 +99,8 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
     Args:
         trigger: ``("tokens", n)``, ``("bytes", n)`` (UTF-8) or ``("fraction", f)`` of the model's window. Only text
             counts; a result above it is shortened. None shortens nothing.
+        summarizer: Writes the short form: a `Summarizer`, a chat model, a model's name or a function of the text. None
+            makes an extract without a model. When it fails, the extract is used and `SummaryFailed` says so.
         batch_trigger: The same for all results of one message; None is twice `trigger`.
         include: Names of the tools whose results may be shortened, or a predicate of the `ToolCallRequest`; None: all.
         exclude: The same for tools whose results stay whole. Wins over `include`.
@@ -80,6 +112,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         ttl_minutes: How long raw outputs are kept; None keeps them as long as their thread.
         context_window: Tokens of the model's window, for a fraction; None takes it from the model's profile.
         token_counter: Counts the tokens of messages; None estimates.
+        redactor: Takes secrets out of what the summarizer reads; None is the default `Redactor`.
         clock: The current time, aware UTC.
         on_event: Gets every event.
 
@@ -95,6 +128,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         self,
         trigger: Trigger | None = ("tokens", 2_000),
         *,
+        summarizer: Summarizer | BaseChatModel | str | Callable[[str], Any] | None = None,
         batch_trigger: Trigger | None = None,
         include: ToolSelection | None = None,
         exclude: ToolSelection | None = None,
@@ -104,12 +138,13 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         ttl_minutes: float | None = None,
         context_window: int | None = None,
         token_counter: TokenCounter | None = None,
+        redactor: Redactor | None = None,
         clock: Callable[[], datetime] = utc_now,
         on_event: EventCallback | None = None,
     ) -> None:
         super().__init__()
-        self._trigger = _check_trigger(trigger, "trigger")
-        self._batch_trigger = _check_trigger(batch_trigger, "batch_trigger")
+        self._trigger = parse_trigger(trigger, "trigger")
+        self._batch_trigger = parse_trigger(batch_trigger, "batch_trigger")
         if ttl_minutes is not None and not ttl_minutes > 0:
             raise ConfigurationError(f"ttl_minutes must be above 0, not {ttl_minutes!r}; use None to keep outputs")
         if context_window is not None and context_window < 1:
@@ -120,8 +155,8 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
                 f"trusted_tools takes the tool objects themselves, not {(named or trusted_tools)!r}: "
                 "a name could be taken by any server"
             )
-        self._include = _selection(include, "include")
-        self._exclude = _selection(exclude, "exclude")
+        self._include = parse_selection(include, "include")
+        self._exclude = parse_selection(exclude, "exclude")
         self._trusted_tools = tuple(trusted_tools)
         self._untrusted_tools = None if untrusted_tools is None else tuple(untrusted_tools)
         self._store = store
@@ -130,6 +165,8 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         self._profile_window: int | None = None
         self._warned = False
         self._token_counter = token_counter
+        self._summarizer = None if summarizer is None else create_summarizer(summarizer)
+        self._redactor = redactor or Redactor()
         self._clock = clock
         self._on_event = on_event
         self.tools = [
@@ -191,22 +228,22 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
                 token_counter=self._token_counter,
             ),
         )
-        thread_id = thread_from_config(_config(request))
+        thread_id = thread_from_config(config_of(request))
         if plan.findings:
             screened = ContentScreened(source=f"tool:{source}", findings=plan.findings, thread_id=thread_id)
             emit(screened, self._on_event)
         kept = message if plan.kept is message.content else message.model_copy(update={"content": plan.kept})
         if plan.extract is None:
             return kept
-        store = _runtime(request, "store") if self._store is None else self._store
-        place = output_place(_runtime(request, "context"), _config(request))
+        store = runtime_part(request, "store") if self._store is None else self._store
+        place = output_place(runtime_part(request, "context"), config_of(request))
         if store is None or place is None:
             self._report_kept(message, plan, source, "no store" if store is None else "no thread_id", thread_id)
             return kept
 
         short = plan.extract
 
-        def compose(handle: str) -> Content:
+        def compose(handle: str, short: Extract) -> Content:
             return shortened_content(
                 plan,
                 short,
@@ -217,7 +254,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
             )
 
         handle = place.handle_of(plan.text)
-        if count_text(text_of(compose(handle)), self._token_counter) >= plan.kept_token_count:
+        if count_text(text_of(compose(handle, short)), self._token_counter) >= plan.kept_token_count:
             return kept  # an extract that saves nothing is not worth a look-up
         try:
             handle, deduplicated = yield from self._store_raw(
@@ -226,7 +263,10 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         except Exception as error:  # noqa: BLE001 - any store, any error: the original must not be lost to it
             self._report_kept(message, plan, source, type(error).__name__, thread_id)
             return kept
-        content = compose(handle)
+        record = yield from self._summary_of(store, place, plan, message, handle=handle, source=source)
+        if record is not None and record.token_count_after < plan.kept_token_count:
+            short = dataclasses.replace(short, text=record.content)
+        content = compose(handle, short)
         emit(
             ToolOutputOffloaded(
                 handle=handle,
@@ -236,11 +276,52 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
                 token_count_before=plan.token_count,
                 token_count_after=count_text(text_of(content), self._token_counter),
                 deduplicated=deduplicated,
+                summary_id=record.id if record else None,
                 thread_id=thread_id,
             ),
             self._on_event,
         )
         return tagged(message, content, handle=handle)
+
+    def _summary_of(
+        self, store: BaseStore, place: OutputPlace, plan: ResultPlan, message: ToolMessage, *, handle: str, source: str
+    ) -> Body[SummaryRecord | None]:
+        """The summary of a stored output; None when there is no summarizer, or it gave no valid text.
+
+        The same output gets the summary it has, so that a repeated call costs nothing and reads the same.
+        """
+        summarizer = self._summarizer
+        if summarizer is None:
+            return None
+        thread_id, max_tokens = place.thread_id, summary_budget(plan.token_count)
+        try:
+            (items,) = yield _batch(store, find_operation(thread_id=thread_id, handle=handle))
+            known = select_record(items, summarizer=summarizer, max_tokens=max_tokens)
+            if known is not None:
+                return known
+            request = yield computed(
+                lambda: summary_request(plan.text, tool=source, max_tokens=max_tokens, redactor=self._redactor)
+            )
+            draft = yield Ask(do=lambda: summarizer.summarize(request), ado=lambda: summarizer.asummarize(request))
+            record = create_record(
+                draft,
+                message,
+                summarizer=summarizer,
+                thread_id=thread_id,
+                handle=handle,
+                token_count=plan.token_count,
+                max_tokens=max_tokens,
+                now=self._clock(),
+            )
+            yield _batch(store, keep_operation(record, thread_id=thread_id))
+        except Exception as error:  # noqa: BLE001 - the call has happened: no summarizer's error may lose its result
+            emit(
+                SummaryFailed(reason=type(error).__name__, action="extract", thread_id=thread_id),
+                self._on_event,
+            )
+            return None
+        emit(written_event(record), self._on_event)
+        return record
 
     def _store_raw(self, store: BaseStore, place: OutputPlace, raw: RawOutput) -> Body[tuple[str, bool]]:
         """Write a raw output and read it back; the handle, and whether it was there already.
@@ -268,9 +349,9 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
     def _is_untrusted(self, request: ToolCallRequest) -> bool:
         """Whether to guard the result; a text by the tool node itself (no such tool) counts as untrusted too."""
         if self._untrusted_tools is None:
-            return not any(_is_tool(request, tool) for tool in self._trusted_tools)
+            return not any(is_tool(request, tool) for tool in self._trusted_tools)
         name = request.tool_call["name"]
-        return any(name == tool if isinstance(tool, str) else _is_tool(request, tool) for tool in self._untrusted_tools)
+        return any(name == tool if isinstance(tool, str) else is_tool(request, tool) for tool in self._untrusted_tools)
 
     def _size_check(self, request: ToolCallRequest) -> Callable[[str, int], bool]:
         """Whether a text of so many tokens is too large for a result of this call."""
@@ -279,7 +360,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
             return lambda text, tokens: False
         unit, size = self._resolve(self._trigger)
         batch_unit, batch_size = self._resolve(self._batch_trigger) if self._batch_trigger else (unit, 2 * size)
-        share = batch_size // count_calls(_messages(request), request.tool_call["id"])
+        share = batch_size // count_calls(messages_of(request), request.tool_call["id"])
 
         def is_too_large(text: str, tokens: int) -> bool:
             measures = {"tokens": tokens}
@@ -334,47 +415,3 @@ def _computed(message: ToolMessage, function: Callable[[], Any]) -> Ask:
     if isinstance(message.content, str) and len(message.content) < COMPUTED_ELSEWHERE:
         return immediate(function)
     return computed(function)
-
-
-def _is_tool(request: ToolCallRequest, tool: Any) -> bool:
-    """Whether the called tool is this very object, or was made from this very function."""
-    called = request.tool
-    if called is None:
-        return False
-    return called is tool or getattr(called, "func", None) is tool or getattr(called, "coroutine", None) is tool
-
-
-def _runtime(request: ToolCallRequest, name: str) -> Any:
-    return getattr(request.runtime, name, None)
-
-
-def _config(request: ToolCallRequest) -> Mapping[str, Any]:
-    return _runtime(request, "config") or {}
-
-
-def _messages(request: ToolCallRequest) -> list[BaseMessage]:
-    state = request.state
-    messages = state if isinstance(state, list) else state.get("messages") if isinstance(state, Mapping) else None
-    return list(messages or getattr(state, "messages", None) or [])
-
-
-def _selection(value: ToolSelection | None, name: str) -> Callable[[ToolCallRequest], bool] | None:
-    if value is None or callable(value):
-        return value
-    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
-        raise ConfigurationError(f"{name} takes a list of tool names or a predicate, not {value!r}")
-    names = frozenset(value)
-    return lambda request: request.tool_call["name"] in names
-
-
-def _check_trigger(value: Trigger | None, name: str) -> Trigger | None:
-    if value is None:
-        return None
-    if isinstance(value, tuple | list) and len(value) == 2 and value[0] in ("tokens", "bytes", "fraction"):
-        unit, size = value
-        number = isinstance(size, int | float) and not isinstance(size, bool)
-        if number and (0 < size <= 1 if unit == "fraction" else size >= 1 and size == int(size)):
-            return unit, size
-    raise ConfigurationError(
-        f'{name} must look like ("tokens", 2000), ("bytes", 8000) or ("fraction", 0.02), not {value!r}'
-    )

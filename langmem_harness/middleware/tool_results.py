@@ -14,7 +14,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.messages.utils import convert_to_messages
 from langgraph.types import Command
 
-from langmem_harness.middleware.driving import Body
+from langmem_harness.driving import Body
 
 Rewrite = Callable[[ToolMessage], Body[ToolMessage]]
 

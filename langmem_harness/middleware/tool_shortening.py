@@ -101,6 +101,13 @@ def extract_budget(token_count: int) -> int:
     return max(8, min(max(share, SMALLEST_EXTRACT_TOKENS), LARGEST_EXTRACT_TOKENS, token_count // 4))
 
 
+def summary_budget(token_count: int) -> int:
+    """Tokens a written summary of an output of this size may take; in steps, so that a few tokens do not change it."""
+    return next(
+        step for step in (250, 500, 1_000, LARGEST_EXTRACT_TOKENS) if step >= 3_000 or step >= token_count // 40
+    )
+
+
 def shortened_content(
     plan: ResultPlan, short: Extract, *, handle: str, failed: bool, untrusted: bool, source: str
 ) -> Content:

@@ -18,8 +18,11 @@ from urllib.parse import unquote
 
 from langmem_harness.screening.folding import Folded
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
-_HEX = re.compile(r"(?:0x)?[0-9A-Fa-f]{32,}|(?:\\x[0-9A-Fa-f]{2}){10,}|(?:[0-9A-Fa-f]{2}[ :]){15,}[0-9A-Fa-f]{2}")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{20,}={0,2}")
+_HEX = re.compile(
+    r"(?<![0-9A-Fa-f])(?:(?:0x)?[0-9A-Fa-f]{32,}|(?:[0-9A-Fa-f]{2}[ :]){15,}[0-9A-Fa-f]{2})"
+    r"|(?:\\x[0-9A-Fa-f]{2}){10,}"
+)
 _NOT_HEX = re.compile(r"0x|\\x|[ :]")
 _ESCAPE = re.compile(
     r"&#x([0-9A-Fa-f]{1,6});?|&#([0-9]{1,7});?|&(?:amp|lt|gt|quot|apos|nbsp|ensp|emsp|Tab|NewLine|sol|lowbar|period);"

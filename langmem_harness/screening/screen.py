@@ -205,12 +205,17 @@ def _spans_of_views(folded: str) -> Iterator[tuple[str, int, int]]:
     yield from _spans(folded, (*ORDERS, *IMITATIONS, *foreign_rules()))
     disguised = [rule for rule in ORDERS if rule.views]
     if any(digit in folded for digit in "013457$@"):
-        yield from _spans(folded.translate(_LEET), disguised)
-    yield from _spans(codecs.encode(folded, "rot13"), disguised)
+        yield from _spans_of_view(folded.translate(_LEET), disguised)
+    yield from _spans_of_view(codecs.encode(folded, "rot13"), disguised)
     length = len(folded)
-    for name, start, end in _spans(folded[::-1], disguised):
+    for name, start, end in _spans_of_view(folded[::-1], disguised):
         yield name, length - end, length - start
     yield from _spelled_out(folded, disguised)
+
+
+def _spans_of_view(view: str, rules: Sequence[Rule]) -> Iterator[tuple[str, int, int]]:
+    """Matches in a disguise. Ordinary text holds none of the words an order needs there, and is soon done with."""
+    return _spans(view, rules) if any(stem in view for stem in _TELLING_STEMS) else iter(())
 
 
 def _spans(folded: str, rules: Sequence[Rule]) -> Iterator[tuple[str, int, int]]:
@@ -303,6 +308,18 @@ def _spell_run(run: str) -> str:
 
 
 _FENCE = "\n^^^^^^\n"  # no pattern reaches across carets
+_TELLING_STEMS = (
+    "ignor",
+    "disregard",
+    "forget",
+    "instruct",
+    "prompt",
+    "remember",
+    "reveal",
+    "send ",
+    "forward",
+    "password",
+)
 _LEET = str.maketrans("013457$@", "oieastsa")
 _SENTENCE_REST = re.compile(r"(?:[^.!?\n\u3002⟧]|[.!?](?!\s|$))*[.!?\u3002]?")
 _LINE_REST = re.compile(r"[^\n⟧]*")
