@@ -6,6 +6,12 @@ from langmem_harness.summaries.model import ModelSummarizer
 from langmem_harness.summaries.record import StalenessReport, SummaryRecord, check_staleness, policy_fingerprint
 from langmem_harness.summaries.service import SummaryOutcome, SummaryService
 from langmem_harness.summaries.summarizer import Summarizer, SummaryDraft, SummaryRequest, create_summarizer
+from langmem_harness.summaries.thread_summary import (
+    ThreadSummary,
+    ThreadSummaryPolicy,
+    asummarize_thread,
+    summarize_thread,
+)
 
 __all__ = [
     "ExtractiveSummarizer",
@@ -19,7 +25,11 @@ __all__ = [
     "SummaryRecord",
     "SummaryRequest",
     "SummaryService",
+    "ThreadSummary",
+    "ThreadSummaryPolicy",
+    "asummarize_thread",
     "check_staleness",
     "create_summarizer",
     "policy_fingerprint",
+    "summarize_thread",
 ]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, Unpack
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
@@ -48,6 +48,31 @@ class SummaryOutcome:
     action: Literal["reused", "written", "nothing", "failed", "trimmed"]
     partial: SummaryRecord | None = None
     reason: str | None = None
+
+
+class SummaryCall(TypedDict):
+    """What `SummaryService.summarize` is told besides the messages.
+
+    Attributes:
+        policy: Name of the policy that leaves messages out.
+        policy_fingerprint: Of its settings; a record made under another one is stale.
+        records: Records this branch of the thread carries itself, such as those in its graph state.
+        ledger: Where all records of the thread are; None: only `records` are known, and a new record is only returned,
+            to be carried.
+        thread_id: The conversation.
+        purpose: Records of the other purpose are neither used nor replaced; ``"prompt_compaction"`` by default.
+        history: The whole thread, to tell a deleted message from one that is only not left out any more.
+        ahead: Whether this is prepared before it is needed; goes into the event.
+    """
+
+    policy: str
+    policy_fingerprint: str
+    records: NotRequired[Sequence[SummaryRecord]]
+    ledger: NotRequired[SummaryLedger | None]
+    thread_id: NotRequired[str | None]
+    purpose: NotRequired[SummaryPurpose]
+    history: NotRequired[Sequence[BaseMessage] | None]
+    ahead: NotRequired[bool]
 
 
 class SummaryService:
@@ -121,76 +146,37 @@ class SummaryService:
         self._redact = redact
         self._clock = clock
 
-    def summarize(
-        self,
-        messages: Sequence[BaseMessage],
-        *,
-        records: Sequence[SummaryRecord] = (),
-        ledger: SummaryLedger | None = None,
-        thread_id: str | None = None,
-        policy: str,
-        policy_fingerprint: str,
-        purpose: SummaryPurpose = "prompt_compaction",
-        history: Sequence[BaseMessage] | None = None,
-        ahead: bool = False,
-    ) -> SummaryOutcome:
+    def summarize(self, messages: Sequence[BaseMessage], **request: Unpack[SummaryCall]) -> SummaryOutcome:
         """A record for exactly these messages.
 
         Args:
             messages: What is left out, oldest first.
-            records: Records this branch of the thread carries itself, such as those in its graph state.
-            ledger: Where all records of the thread are; None: only `records` are known, and a new record is only
-                returned, to be carried.
-            thread_id: The conversation.
-            policy: Name of the policy that leaves messages out.
-            policy_fingerprint: Of its settings; a record made under another one is stale.
-            purpose: Records of the other purpose are neither used nor replaced.
-            history: The whole thread, to tell a deleted message from one that is only not left out any more.
-            ahead: Whether this is prepared before it is needed; goes into the event.
+            **request: See `SummaryCall`; ``policy`` and ``policy_fingerprint`` are needed.
 
         Raises:
             StaleSummaryError: A record is stale and `on_stale` is ``"raise"``.
             SummarizerError: No valid text and `on_failure` is ``"raise"``.
         """
-        return drive(
-            self._serving(
-                messages, records, ledger, thread_id, policy, policy_fingerprint, purpose, history, ahead=ahead
-            )
-        )
+        return drive(self.serving(messages, **request))
 
-    async def asummarize(
+    async def asummarize(self, messages: Sequence[BaseMessage], **request: Unpack[SummaryCall]) -> SummaryOutcome:
+        """Async twin of `summarize`."""
+        return await adrive(self.serving(messages, **request))
+
+    def serving(
         self,
         messages: Sequence[BaseMessage],
         *,
+        policy: str,
+        policy_fingerprint: str,
         records: Sequence[SummaryRecord] = (),
         ledger: SummaryLedger | None = None,
         thread_id: str | None = None,
-        policy: str,
-        policy_fingerprint: str,
         purpose: SummaryPurpose = "prompt_compaction",
         history: Sequence[BaseMessage] | None = None,
         ahead: bool = False,
-    ) -> SummaryOutcome:
-        """Async twin of `summarize`."""
-        return await adrive(
-            self._serving(
-                messages, records, ledger, thread_id, policy, policy_fingerprint, purpose, history, ahead=ahead
-            )
-        )
-
-    def _serving(
-        self,
-        messages: Sequence[BaseMessage],
-        records: Sequence[SummaryRecord],
-        ledger: SummaryLedger | None,
-        thread_id: str | None,
-        policy: str,
-        policy_fingerprint: str,
-        purpose: SummaryPurpose,
-        history: Sequence[BaseMessage] | None,
-        *,
-        ahead: bool,
     ) -> Body[SummaryOutcome]:
+        """Body of `summarize`, for callers that are bodies themselves."""
         if not messages:
             return SummaryOutcome(record=None, action="nothing")
         carried = {record.id: record for record in records if record.thread_id == thread_id}
