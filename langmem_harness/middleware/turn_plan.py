@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -92,12 +92,16 @@ def call_hash(call: ToolCall) -> str:
     return text_hash(canonical_json([call["name"], call["args"]]))
 
 
-def plan_retry(messages: Sequence[BaseMessage], logged: Sequence[BaseMessage], *, is_done: bool) -> RetryPlan:
+def plan_retry(
+    messages: Sequence[BaseMessage], logged: Sequence[BaseMessage], *, known_ids: Collection[str | None], is_done: bool
+) -> RetryPlan:
     """What to do with a state whose newest human message belongs to a turn that is in the log.
 
     Args:
         messages: The state, ending with the turn's human message or with what was saved after it.
         logged: Messages of the turn in the log, its human message first.
+        known_ids: Ids of every message in the thread's log: a human message that is not among them was left by a run
+            that died before it came to the log.
         is_done: Whether the turn was answered.
 
     Returns:
@@ -109,12 +113,10 @@ def plan_retry(messages: Sequence[BaseMessage], logged: Sequence[BaseMessage], *
         TurnConflictError: The turn was not finished and another turn followed it.
     """
     first = logged[0]
-    found = newest_human(messages)
-    removals: list[BaseMessage] = []
-    if found is not None and found[1].id != first.id and found[1].id is not None:
-        # The same message came again under another id: the logged one is the one that stays.
-        removals.append(RemoveMessage(id=found[1].id))
-        messages = [message for message in messages if message.id != found[1].id]
+    # The same message comes again with every retry, under an id of its own: the logged one is the one that stays.
+    repeated = {message.id for message in messages if _repeats(message, first, known_ids)}
+    removals: list[BaseMessage] = [RemoveMessage(id=name) for name in sorted(filter(None, repeated))]
+    messages = [message for message in messages if message.id not in repeated]
     position = next((index for index, message in enumerate(messages) if message.id == first.id), None)
     later = [] if position is None else messages[position + 1 :]
     another_turn_followed = any(isinstance(message, HumanMessage) for message in later)
@@ -130,6 +132,28 @@ def plan_retry(messages: Sequence[BaseMessage], logged: Sequence[BaseMessage], *
         )
     removals += [RemoveMessage(id=message.id) for message in later if message.id is not None]
     return RetryPlan(update=removals, is_answered=False)
+
+
+def find_leftovers(
+    before: Sequence[BaseMessage], human: BaseMessage, known_ids: Collection[str | None]
+) -> list[BaseMessage]:
+    """Removals of copies of a new turn's message that runs left in the state which died before they could log it."""
+    leftovers: list[BaseMessage] = []
+    for message in reversed(before):
+        if message.id is None or not _repeats(message, human, known_ids):
+            break
+        leftovers.append(RemoveMessage(id=message.id))
+    return leftovers
+
+
+def _repeats(message: BaseMessage, human: BaseMessage, known_ids: Collection[str | None]) -> bool:
+    return (
+        isinstance(message, HumanMessage)
+        and message.id is not None
+        and message.id != human.id
+        and message.id not in known_ids
+        and content_hash(message) == content_hash(human)
+    )
 
 
 def with_id(message: BaseMessage) -> BaseMessage:

@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, hook_config
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
@@ -20,6 +20,7 @@ from langmem_harness.memory.scope import thread_from_config
 from langmem_harness.middleware.driving import Ask, Body, adrive, computed, drive
 from langmem_harness.middleware.turn_plan import (
     ToolResult,
+    find_leftovers,
     forked_turn_id,
     model_step,
     newest_human,
@@ -158,28 +159,25 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         logged = self._log.get_event(turn.thread_id, turn.turn_id, "user")
         if logged is None:
             self._log.append_event(turn.thread_id, turn.turn_id, "user", messages_body([human]))
-            leftover = self._leftover(turn, messages[:position], human)
-            return None if leftover is None else {"messages": [RemoveMessage(id=leftover)]}
+            previous = messages[position - 1] if position else None
+            if not isinstance(previous, HumanMessage):
+                return None
+            return {"messages": find_leftovers(messages[:position], human, self._known_ids(turn))}
         if content_hash(logged.messages()[0]) != content_hash(human):
             raise TurnConflictError(
                 f"turn {turn.turn_id!r} is in the log with another message: use a new turn_id for other content"
             )
         is_done = self._log.get_event(turn.thread_id, turn.turn_id, "done") is not None
         said = self._log.messages(turn.thread_id, turn_id=turn.turn_id)
-        plan = plan_retry(messages, said, is_done=is_done)
+        plan = plan_retry(messages, said, known_ids=self._known_ids(turn), is_done=is_done)
         update: dict[str, Any] = {"messages": list(plan.update)}
         if plan.is_answered:
             self._emit(turn, "answered")
             update["jump_to"] = "end"
         return update
 
-    def _leftover(self, turn: _Turn, before: Sequence[BaseMessage], human: HumanMessage) -> str | None:
-        """Id of the same message left by a run that died before it could log it; every later one is logged."""
-        previous = before[-1] if before else None
-        if not isinstance(previous, HumanMessage) or content_hash(previous) != content_hash(human):
-            return None
-        logged = {message.id for message in self._log.messages(turn.thread_id)}
-        return previous.id if previous.id not in logged else None
+    def _known_ids(self, turn: _Turn) -> set[str | None]:
+        return {message.id for message in self._log.messages(turn.thread_id)}
 
     def _end(self, messages: Sequence[BaseMessage], context: Any, config: Any) -> None:
         found = newest_human(messages)

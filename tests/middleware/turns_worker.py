@@ -100,7 +100,7 @@ def pay(amount: int) -> str:
 @tool
 def look_up() -> str:
     """See what was paid."""
-    return ledger.read_text() if ledger.exists() else "nothing"
+    return (ledger.read_text() if ledger.exists() else "") or "nothing"
 
 
 def decide(messages: list[BaseMessage]) -> AIMessage:
