@@ -5,28 +5,35 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal, Self, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.config import get_config
 from langgraph.store.base import BaseStore
+from langgraph.types import Command
 
+from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.events import ContextOverflowed, EventCallback, HistoryCompacted, HistoryRepaired, emit
 from langmem_harness.memory.scope import thread_from_config
 from langmem_harness.middleware.compaction_state import CompactionState
+from langmem_harness.middleware.compaction_summaries import find_record, marker_for, read_records
 from langmem_harness.middleware.compaction_window import WindowSize, is_context_overflow, measure_window, split_request
-from langmem_harness.middleware.driving import Ask, Body, adrive, computed, drive, immediate
+from langmem_harness.summaries.ledger import SummaryLedger
+from langmem_harness.summaries.record import SummaryRecord
+from langmem_harness.summaries.service import SummaryOutcome, SummaryService
 from langmem_harness.window.fit import FittedRequest, fit_request
 from langmem_harness.window.limits import Size, TriggerForm, needs_window, parse_size, parse_trigger
-from langmem_harness.window.marker import marker_message
-from langmem_harness.window.plan import WindowPlan, plan_walked
+from langmem_harness.window.plan import PlacedMessage, WindowPlan, plan_walked
 from langmem_harness.window.policy import MARKER_TOKENS, WindowPolicy
-from langmem_harness.window.remembered import RememberedWalks
+from langmem_harness.window.remembered import RememberedWalks, SeenHistory
 from langmem_harness.window.tokens import TokenCache, TokenCounter
+from langmem_harness.window.walk import HistoryWalk
 
 logger = logging.getLogger("langmem_harness")
 
@@ -34,17 +41,33 @@ _COMPUTED_ELSEWHERE = 1_000  # histories longer than this are walked in a worker
 _RETRY_SHARE = 0.7  # a request that was refused as too long is sent again with at most this share of its size
 
 Result = ModelResponse[Any]
+Answer: TypeAlias = Result | AIMessage | ExtendedModelResponse[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planned:
+    """What was worked out before a summary is asked for."""
+
+    request: ModelRequest[Any]
+    thread_id: str | None
+    history: Sequence[BaseMessage]
+    placed: Sequence[PlacedMessage]
+    key: Hashable
+    seen: SeenHistory
+    plan: WindowPlan
+    policy: WindowPolicy
+    size: WindowSize
+    overhead_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Call:
-    """What was worked out for one model call."""
+    """One model call, ready to be made."""
 
     request: ModelRequest[Any]
-    thread_id: str | None
+    planned: _Planned
     plan: WindowPlan
-    size: WindowSize
-    overhead_tokens: int
+    record: SummaryRecord | None
     fitted: FittedRequest
 
 
@@ -65,6 +88,20 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
             warns once and assumes a small one for fractions.
         reserve_output_tokens: Kept free for the answer; None takes the model's own ``max_tokens``.
         safety_margin: Share of the window kept free because counts are estimates; 0 to below 1.
+        summarizer: Writes what stands in for left-out messages: a model or its name, a callable, or one of the
+            summarizers of this package. None leaves a bare marker.
+        on_stale: What to do when a summary may not be used any more: write it again, trim with a bare marker, or raise
+            `StaleSummaryError`.
+        on_failure: What to do without a valid summary: ``"keep"`` the history while it fits, ``"trim"`` with a bare
+            marker, or ``"raise"`` `SummarizerError`.
+        summary_ttl: How old a summary may become; None: as old as it likes.
+        regenerate_on_model_change: Whether a summary by another model is stale.
+        rebuild_every: After so many rolls, write from the messages instead of the summary before; None: never.
+        max_summary_tokens: Longest summary in the marker.
+        facts_tokens: Room in the marker for values carried verbatim.
+        summarize_ahead: Prepare the next summary at the end of a turn, before it is needed.
+        prices: Prices per million tokens by model name, for costs in events and records.
+        redact: Applied to text before a summarizer reads it.
         is_overflow: Says, beside the errors known here, which errors of a model mean that the request was too long.
         store: Used instead of the store of the graph.
         on_event: Gets every event.
@@ -80,6 +117,12 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
 
     state_schema = CompactionState
 
+    def __new__(cls, *_: Any, summarize_ahead: bool = False, **__: Any) -> Self:
+        """Only an agent that prepares summaries ahead gets a step after each turn."""
+        if summarize_ahead and cls is HistoryCompactionMiddleware:
+            return super().__new__(_AheadCompactionMiddleware)  # type: ignore[return-value]
+        return super().__new__(cls)
+
     def __init__(
         self,
         trigger: TriggerForm | None = ("fraction", 0.8),
@@ -91,6 +134,17 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         context_window: int | None = None,
         reserve_output_tokens: int | None = None,
         safety_margin: float = 0.05,
+        summarizer: Any = None,
+        on_stale: Literal["regenerate", "trim", "raise"] = "regenerate",
+        on_failure: Literal["keep", "trim", "raise"] = "keep",
+        summary_ttl: timedelta | None = None,
+        regenerate_on_model_change: bool = False,
+        rebuild_every: int | None = 8,
+        max_summary_tokens: int = 1_000,
+        facts_tokens: int = 1_000,
+        summarize_ahead: bool = False,
+        prices: Mapping[str, Any] | None = None,
+        redact: Callable[[str], str] | None = None,
         is_overflow: Callable[[Exception], bool] | None = None,
         store: BaseStore | None = None,
         on_event: EventCallback | None = None,
@@ -120,6 +174,26 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         self._tokens = TokenCache(token_counter)
         self._walks = RememberedWalks(self._tokens)
         self._warned = False
+        self._summarize_ahead = summarize_ahead
+        self._on_failure = on_failure
+        self._marker_tokens = MARKER_TOKENS
+        self._writer: SummaryService | None = None
+        if summarizer is not None:
+            self._marker_tokens += max_summary_tokens + facts_tokens
+            self._writer = SummaryService(
+                summarizer,
+                token_counter=token_counter,
+                on_stale=on_stale,
+                on_failure=on_failure,
+                summary_ttl=summary_ttl,
+                regenerate_on_model_change=regenerate_on_model_change,
+                rebuild_every=rebuild_every,
+                max_summary_tokens=max_summary_tokens,
+                facts_tokens=facts_tokens,
+                prices=prices,
+                on_event=on_event,
+                redact=redact,
+            )
 
     @property
     def name(self) -> str:
@@ -128,23 +202,32 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
 
     # -- hooks ------------------------------------------------------------------------------------------------------
 
-    def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Result]
-    ) -> Result | AIMessage:
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Result]) -> Answer:
         """Send the window instead of the whole history."""
-        return drive(self._call_model(request, handler))
+        answer: Answer = drive(self._call_model(request, handler))
+        return answer
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Result]]
-    ) -> Result | AIMessage:
+    ) -> Answer:
         """Async twin of `wrap_model_call`."""
-        return await adrive(self._call_model(request, handler))
+        answer: Answer = await adrive(self._call_model(request, handler))
+        return answer
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def _call_model(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Body[Result]:
+    def _call_model(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Body[Any]:
         place = computed if len(request.messages) > _COMPUTED_ELSEWHERE else immediate
-        call: _Call = yield place(lambda: self._prepare(request))
+        planned: _Planned = yield place(lambda: self._plan(request))
+        outcome = yield from self._summarize(
+            planned.plan.omitted,
+            request.state,
+            request.runtime,
+            planned.policy,
+            planned.thread_id,
+            history=planned.history,
+        )
+        call = self._finish(planned, outcome)
         self._report(call)
         try:
             response: Result = yield _handled(handler, call.request)
@@ -153,39 +236,116 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
             if smaller is None:
                 raise
             response = yield _handled(handler, smaller)  # once: what this raises is raised
-        return response
+        update = self._state_update(planned, None if outcome is None else outcome.record)
+        return ExtendedModelResponse(model_response=response, command=Command(update=update)) if update else response
 
-    def _prepare(self, request: ModelRequest[Any]) -> _Call:
-        """Plan, mark and fit."""
+    def _plan(self, request: ModelRequest[Any]) -> _Planned:
         history, placed = split_request(request)
         size = self._measure(request)
         policy = self._policy(size)
         overhead = self._count_overhead(request)
-        thread_id = _thread_id(request)
-        key = (thread_id, getattr(_execution(request), "checkpoint_ns", None), history[0].id if history else None)
+        thread_id = _thread_id(request.runtime)
+        namespace = getattr(getattr(request.runtime, "execution_info", None), "checkpoint_ns", None)
+        key = (thread_id, namespace, history[0].id if history else None)
         seen = self._walks.walk(key, history, policy, overhead_tokens=policy.round_overhead(overhead))
-        plan = plan_walked(history, seen.walk, placed=placed)
-        self._walks.remember(key, seen, history)
-        fitted = self._fit(plan, size, overhead, sum(self._tokens.count(one.message) for one in placed))
-        if plan.omitted or plan.repairs or fitted.reclaimed:
-            request = request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
-        return _Call(
-            request=request, thread_id=thread_id, plan=plan, size=size, overhead_tokens=overhead, fitted=fitted
+        return _Planned(
+            request=request,
+            thread_id=thread_id,
+            history=history,
+            placed=placed,
+            key=key,
+            seen=seen,
+            plan=plan_walked(history, seen.walk, placed=placed),
+            policy=policy,
+            size=size,
+            overhead_tokens=overhead,
         )
 
-    def _fit(self, plan: WindowPlan, size: WindowSize, overhead_tokens: int, placed_tokens: int) -> FittedRequest:
-        tokens = plan.window_tokens + placed_tokens
+    def _summarize(
+        self,
+        omitted: Sequence[BaseMessage],
+        state: Any,
+        runtime: Any,
+        policy: WindowPolicy,
+        thread_id: str | None,
+        *,
+        history: Sequence[BaseMessage],
+        ahead: bool = False,
+    ) -> Body[SummaryOutcome | None]:
+        """Ask for the record that stands for these messages; None when nobody writes summaries."""
+        writer = self._writer
+        if writer is None or not omitted:
+            return None
+        store = self._store if self._store is not None else getattr(runtime, "store", None)
+        settings: dict[str, Any] = {
+            "records": read_records((state.get("compaction_records") or {}).values()),
+            "ledger": None if store is None else SummaryLedger(store),
+            "thread_id": thread_id,
+            "policy": self._name,
+            "policy_fingerprint": policy.fingerprint,
+            "history": history,
+            "ahead": ahead,
+        }
+        outcome: SummaryOutcome = yield Ask(
+            do=lambda: writer.summarize(omitted, **settings), ado=lambda: writer.asummarize(omitted, **settings)
+        )
+        return outcome
+
+    def _finish(self, planned: _Planned, outcome: SummaryOutcome | None) -> _Call:
+        """Mark and fit."""
+        plan = planned.plan
+        record = None if outcome is None else outcome.record
+        if outcome is not None and outcome.action == "failed" and self._on_failure == "keep":
+            plan, record = self._kept_history(planned, outcome.partial)
+        self._walks.remember(planned.key, planned.seen, planned.history)
+        fitted = self._fit(planned, plan, record)
+        request = planned.request
+        if plan.omitted or plan.repairs or fitted.reclaimed:
+            request = request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
+        return _Call(request=request, planned=planned, plan=plan, record=record, fitted=fitted)
+
+    def _kept_history(
+        self, planned: _Planned, partial: SummaryRecord | None
+    ) -> tuple[WindowPlan, SummaryRecord | None]:
+        """The window as of the newest cut whose summary is known, or without a cut, whichever comes first and fits;
+        else the newest cut with a bare marker."""
+        state: Any = planned.request.state
+        records = read_records((state.get("compaction_records") or {}).values())
+        records += [] if partial is None else [partial]
+        for cuts in range(planned.plan.cuts - 1, -1, -1):
+            plan = plan_walked(planned.history, planned.seen.walk, placed=planned.placed, cuts=cuts)
+            record = find_record(records, plan.omitted) if plan.omitted else None
+            target = planned.size.target_tokens
+            if (record is not None or not plan.omitted) and (target is None or plan.window_tokens <= target):
+                return plan, record
+        return planned.plan, None
+
+    def _fit(self, planned: _Planned, plan: WindowPlan, record: SummaryRecord | None) -> FittedRequest:
+        size = planned.size
+        tokens = plan.window_tokens + sum(self._tokens.count(one.message) for one in planned.placed)
         fits = size.target_tokens is None or tokens <= size.target_tokens
         if not self._clauses or (not plan.omitted and fits):
             return FittedRequest(messages=plan.messages(), dropped=(), reclaimed={}, tokens=tokens)
+        target = sys.maxsize if size.target_tokens is None else size.target_tokens
+        return self._fit_to(planned, plan, record, target, size.limit_tokens)
+
+    def _fit_to(
+        self,
+        planned: _Planned,
+        plan: WindowPlan,
+        record: SummaryRecord | None,
+        target_tokens: int,
+        limit_tokens: int | None,
+    ) -> FittedRequest:
+        omitted, budget = len(plan.omitted), planned.policy.marker_tokens
         return fit_request(
             plan.head,
             plan.tail,
-            make_marker=lambda more: _marker(plan, more),
+            make_marker=lambda more: marker_for(omitted, more, record, max_tokens=budget),
             count=self._tokens.count,
-            overhead_tokens=overhead_tokens,
-            target_tokens=sys.maxsize if size.target_tokens is None else size.target_tokens,
-            limit_tokens=size.limit_tokens,
+            overhead_tokens=planned.overhead_tokens,
+            target_tokens=target_tokens,
+            limit_tokens=limit_tokens,
             is_pinned=self._pin,
         )
 
@@ -196,26 +356,52 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
             return None
         if not is_context_overflow(error) and not (self._is_overflow is not None and self._is_overflow(error)):
             return None
-        fitted = fit_request(
-            call.plan.head,
-            call.plan.tail,
-            make_marker=lambda more: _marker(call.plan, more),
-            count=self._tokens.count,
-            overhead_tokens=call.overhead_tokens,
-            target_tokens=int(call.fitted.tokens * _RETRY_SHARE),
-            limit_tokens=None,
-            is_pinned=self._pin,
+        sent, planned = call.fitted.tokens, call.planned
+        overflowed = ContextOverflowed(
+            sent_tokens=sent, limit_tokens=planned.size.limit_tokens, thread_id=planned.thread_id
         )
-        emit(
-            ContextOverflowed(
-                sent_tokens=call.fitted.tokens, limit_tokens=call.size.limit_tokens, thread_id=call.thread_id
-            ),
-            self._on_event,
-        )
-        if fitted.tokens >= call.fitted.tokens:
+        emit(overflowed, self._on_event)
+        fitted = self._fit_to(planned, call.plan, call.record, int(sent * _RETRY_SHARE), None)
+        if fitted.tokens >= sent:
             return None
         self._report(dataclasses.replace(call, fitted=fitted))
         return call.request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
+
+    def _state_update(self, planned: _Planned, record: SummaryRecord | None) -> dict[str, Any]:
+        """What the state does not know yet."""
+        state: Any = planned.request.state
+        known = state.get("compaction_records") or {}
+        update: dict[str, Any] = {}
+        if record is not None and record.id not in known:
+            update["compaction_records"] = {record.id: record.to_dict()}
+        if self._summarize_ahead:
+            window = {
+                "limit_tokens": planned.size.limit_tokens,
+                "usable_tokens": planned.size.usable_tokens,
+                "overhead_tokens": planned.overhead_tokens,
+            }
+            if (state.get("compaction_windows") or {}).get(self._name) != window:
+                update["compaction_windows"] = {self._name: window}
+        return update
+
+    def _prepare_ahead(self, state: Any, runtime: Any) -> Body[dict[str, Any] | None]:
+        """Write the record that the next cut will need, now that the turn is over."""
+        window = (state.get("compaction_windows") or {}).get(self._name)
+        if window is None or self._writer is None:
+            return None
+        size = WindowSize(limit_tokens=window["limit_tokens"], usable_tokens=window["usable_tokens"])
+        policy = self._policy(size)
+        messages: list[BaseMessage] = state["messages"]
+        walk = HistoryWalk(policy, self._tokens.count, overhead_tokens=policy.round_overhead(window["overhead_tokens"]))
+        walk.extend(messages)
+        omitted = [messages[position] for position in walk.left_out_next()]
+        outcome = yield from self._summarize(
+            omitted, state, runtime, policy, _thread_id(runtime), history=messages, ahead=True
+        )
+        record = None if outcome is None else outcome.record
+        if record is None or record.id in (state.get("compaction_records") or {}):
+            return None
+        return {"compaction_records": {record.id: record.to_dict()}}
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
@@ -236,23 +422,24 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         return size
 
     def _policy(self, size: WindowSize) -> WindowPolicy:
-        return WindowPolicy.create(
+        policy = WindowPolicy.create(
             self._trigger,
             self._keep,
             window_tokens=size.usable_tokens,
             keep_first=self._keep_first,
             pin=self._pin,
-            marker_tokens=MARKER_TOKENS,
-        ).within(size.target_tokens)
+            prepare_ahead=self._summarize_ahead and self._writer is not None,
+        )
+        return policy.with_marker(self._marker_tokens).within(size.target_tokens)
 
     def _count_overhead(self, request: ModelRequest[Any]) -> int:
         system = 0 if request.system_message is None else self._tokens.count(request.system_message)
         return system + self._tokens.count_tools(request.tools)
 
     def _report(self, call: _Call) -> None:
-        plan, fitted = call.plan, call.fitted
+        plan, fitted, thread_id = call.plan, call.fitted, call.planned.thread_id
         if plan.repairs:
-            emit(HistoryRepaired(repairs=plan.repairs, thread_id=call.thread_id), self._on_event)
+            emit(HistoryRepaired(repairs=plan.repairs, thread_id=thread_id), self._on_event)
         omitted = len(plan.omitted) + len(fitted.dropped)
         if omitted or fitted.reclaimed:
             emit(
@@ -260,31 +447,35 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
                     thread_messages=plan.history_messages,
                     sent_messages=len(fitted.messages),
                     thread_tokens=plan.history_tokens,
-                    sent_tokens=max(0, fitted.tokens - call.overhead_tokens),
+                    sent_tokens=max(0, fitted.tokens - call.planned.overhead_tokens),
                     omitted_messages=omitted,
                     cut_moved=plan.cut_moved,
+                    summary_id=None if call.record is None else call.record.id,
                     reclaimed=fitted.reclaimed,
-                    thread_id=call.thread_id,
+                    thread_id=thread_id,
                 ),
                 self._on_event,
             )
+
+
+class _AheadCompactionMiddleware(HistoryCompactionMiddleware):
+    """The same, with the step after each turn that prepares the next summary."""
+
+    def after_agent(self, state: CompactionState, runtime: Any) -> dict[str, Any] | None:
+        """Prepare the next summary."""
+        return drive(self._prepare_ahead(state, runtime))
+
+    async def aafter_agent(self, state: CompactionState, runtime: Any) -> dict[str, Any] | None:
+        """Async twin of `after_agent`."""
+        return await adrive(self._prepare_ahead(state, runtime))
 
 
 def _handled(handler: Callable[[ModelRequest[Any]], Any], request: ModelRequest[Any]) -> Ask:
     return Ask(do=lambda: handler(request), ado=lambda: handler(request))
 
 
-def _marker(plan: WindowPlan, more: int) -> BaseMessage | None:
-    omitted = len(plan.omitted) + more
-    return marker_message(omitted) if omitted else None
-
-
-def _execution(request: ModelRequest[Any]) -> Any:
-    return getattr(request.runtime, "execution_info", None)
-
-
-def _thread_id(request: ModelRequest[Any]) -> str | None:
-    thread_id = getattr(_execution(request), "thread_id", None)
+def _thread_id(runtime: Any) -> str | None:
+    thread_id = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
     if thread_id is not None:
         return str(thread_id)
     try:

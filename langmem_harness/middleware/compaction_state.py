@@ -21,7 +21,14 @@ def merge_records(known: Records | None, added: Records | None) -> dict[str, Map
     return dict(list(merged.items())[-MAX_RECORDS:])
 
 
-class CompactionState(AgentState[Any]):
-    """State of an agent that compacts: plain JSON, left out of input and output."""
+def merge_windows(known: Records | None, added: Records | None) -> dict[str, Mapping[str, Any]]:
+    """Reducer: the newest window of each middleware by its name."""
+    return {**(known or {}), **(added or {})}
 
-    compaction_records: NotRequired[Annotated[dict[str, Mapping[str, Any]], merge_records, PrivateStateAttr]]
+
+class CompactionState(AgentState[Any]):
+    """State of an agent that compacts: plain JSON, left out of input and output. LangGraph takes a reducer only from the
+    last place of an annotation."""
+
+    compaction_records: NotRequired[Annotated[dict[str, Mapping[str, Any]], PrivateStateAttr, merge_records]]
+    compaction_windows: NotRequired[Annotated[dict[str, Mapping[str, Any]], PrivateStateAttr, merge_windows]]

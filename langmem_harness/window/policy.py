@@ -84,6 +84,11 @@ class WindowPolicy:
             prepare_ahead=prepare_ahead,
         )
 
+    def with_marker(self, most_tokens: int) -> WindowPolicy:
+        """This policy with a marker of at most so many tokens, and at most a quarter of the lowest token trigger."""
+        thresholds = [trigger.tokens // 4 for trigger in self.triggers if trigger.tokens is not None]
+        return replace(self, marker_tokens=min([most_tokens, *(max(MARKER_TOKENS, share) for share in thresholds)]))
+
     def within(self, limit_tokens: int | None) -> WindowPolicy:
         """This policy, which also compacts when the window reaches a hard limit; off stays off."""
         if limit_tokens is None or not self.triggers:

@@ -301,7 +301,8 @@ class HistoryWalk:
         if self.planned is None:
             return None
         stays = self._stays(self.planned, self._newest_human)
-        return self.planned if self._leaves_room(*self._size(stays, *self._tail_from(self.planned))) else None
+        size = self._size(stays, *self._tail_from(self.planned))
+        return None if any(trigger.is_reached(*size) for trigger in self.policy.triggers) else self.planned
 
     def _find_cut(self, newest_human: int | None) -> int | None:
         """The earliest legal cut after which what stays is at most `keep` and leaves room below the trigger.
@@ -389,9 +390,11 @@ class HistoryWalk:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def planned_groups(self) -> tuple[int, tuple[int, ...]] | None:
-        """The cut that the next trigger will make, and what stays before it; None while that is not decided."""
-        return None if self.planned is None else (self.planned, self._stays(self.planned, None))
+    def left_out_next(self) -> list[int]:
+        """Positions of the messages the next trigger will leave out, if that is decided; else of those left out now."""
+        if self.planned is not None:
+            return self.left_out(self.planned, self._stays(self.planned, None))
+        return self.omitted_positions(self.cuts[-1] if self.cuts else None)
 
     @property
     def head_end(self) -> int:
