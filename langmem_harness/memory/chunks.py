@@ -63,6 +63,9 @@ def passage_spans(
             spans.append((start, end))
             return spans
         end = _nice_end(text, start, end)
+        if spans and end <= spans[-1][1]:  # the overlap left no room for anything new
+            start = spans[-1][1]
+            continue
         spans.append((start, end))
         start = max(start + 1, _overlap_start(text, start, end, overlap_tokens, token_counter))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -12,7 +14,6 @@ from langchain.agents.middleware.types import PrivateStateAttr
 from langchain.tools import ToolRuntime
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
@@ -49,26 +50,22 @@ class RecallPin(TypedDict):
 
 
 class PinnedRecall(TypedDict):
-    """What was recalled for one human message; decided once per turn."""
+    """What was recalled for one human message; decided once per turn.
 
+    No text of a memory: state is shown by ``stream`` and kept in checkpoints.
+    """
+
+    turn: str
     message: str
     retrieval: str
     degraded: str | None
     pins: list[RecallPin]
 
 
-class RecalledText(TypedDict):
-    """The block of the running turn; lives in memory only, never in a checkpoint."""
-
-    message: str
-    text: str | None
-
-
 class LongTermMemoryState(AgentState[Any]):
     """What the middleware keeps in the graph state, invisible from outside."""
 
     memory_recall: NotRequired[Annotated[PinnedRecall | None, PrivateStateAttr]]
-    memory_recall_text: NotRequired[Annotated[RecalledText | None, UntrackedValue, PrivateStateAttr]]
 
 
 class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
@@ -149,6 +146,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._token_counter = token_counter
         self._clock = clock
         self._on_event = on_event
+        self._rendered = _RenderedTurns()
         self.tools = []
         if mode != "inject":
             self.tools += create_memory_tools(self._resolve_tool, top_k=top_k, require_evidence=require_evidence)
@@ -172,7 +170,10 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
     ) -> ModelResponse[Any] | AIMessage:
         """Put the block in front of the newest human message of the request."""
         memory, scope = self._resolve(request.runtime, get_config())
-        return handler(self._request_with(request, run(memory.store, self._block_text(request, memory, scope))))
+        text = run(memory.store, self._block_text(request, memory, scope))
+        response = handler(self._request_with(request, text))
+        self._drop_finished(request, response)
+        return response
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -180,7 +181,9 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         """Async twin of `wrap_model_call`."""
         memory, scope = self._resolve(request.runtime, get_config())
         text = await arun(memory.store, self._block_text(request, memory, scope))
-        return await handler(self._request_with(request, text))
+        response = await handler(self._request_with(request, text))
+        self._drop_finished(request, response)
+        return response
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
@@ -194,11 +197,9 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         block = self._render(result)
         if block is not None:
             self._emit(block, result)
-        identity = message_identity(messages[index])
-        return {
-            "memory_recall": pin_recall(identity, result),
-            "memory_recall_text": RecalledText(message=identity, text=None if block is None else block.text),
-        }
+        pinned = pin_recall(message_identity(messages[index]), result)
+        self._rendered.put(pinned["turn"], scope, "" if block is None else block.text)
+        return {"memory_recall": pinned}
 
     def _block_text(self, request: ModelRequest[Any], memory: LongTermMemory, scope: MemoryScope) -> Steps[str | None]:
         """The block of this turn: as rendered before; else from its pins (the run was resumed); else recalled now."""
@@ -207,11 +208,11 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             return None
         message = request.messages[index]
         state: Any = request.state
-        rendered: RecalledText | None = state.get("memory_recall_text")
-        if rendered is not None and rendered["message"] == message_identity(message):
-            return rendered["text"]
         pinned: PinnedRecall | None = state.get("memory_recall")
         if pinned is not None and pinned["message"] == message_identity(message):
+            rendered = self._rendered.get(pinned["turn"], scope)
+            if rendered is not None:
+                return rendered or None
             records = yield from memory.reading.pinned(scope, [pin["version"] for pin in pinned["pins"]])
             result = unpin_recall(pinned, records)
         else:
@@ -260,6 +261,14 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             request = request.override(tool_choice=SEARCH_MEMORY)
         return request
 
+    def _drop_finished(self, request: ModelRequest[Any], response: ModelResponse[Any] | AIMessage) -> None:
+        """An answer without tool calls ends the turn: its block is not needed any more."""
+        result = [response] if isinstance(response, AIMessage) else response.result
+        state: Any = request.state
+        pinned: PinnedRecall | None = state.get("memory_recall")
+        if pinned is not None and not any(getattr(message, "tool_calls", ()) for message in result):
+            self._rendered.drop(pinned["turn"])
+
     def _emit(self, block: RecallBlock, result: RecallResult) -> None:
         thread_id = thread_from_config(get_config())
         if block.screened:
@@ -274,6 +283,34 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             ),
             self._on_event,
         )
+
+
+class _RenderedTurns:
+    """Blocks of the turns that run now, so that a memory forgotten in a turn does not change that turn's block.
+
+    In memory only, bounded, and only for the scope it was rendered for; a turn that is not here is rendered again from
+    its pins.
+    """
+
+    def __init__(self, limit: int = 256) -> None:
+        self._limit = limit
+        self._texts: dict[str, tuple[MemoryScope, str]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, turn: str, scope: MemoryScope) -> str | None:
+        """The text (empty: this turn has no block), or None when it is not here."""
+        owner, text = self._texts.get(turn, (None, None))
+        return text if owner == scope else None
+
+    def put(self, turn: str, scope: MemoryScope, text: str) -> None:
+        with self._lock:
+            self._texts[turn] = (scope, text)
+            while len(self._texts) > self._limit:
+                del self._texts[next(iter(self._texts))]
+
+    def drop(self, turn: str) -> None:
+        with self._lock:
+            self._texts.pop(turn, None)
 
 
 def find_newest_human(messages: Sequence[BaseMessage]) -> int | None:
@@ -292,6 +329,7 @@ def recall_message(text: str) -> HumanMessage:
 def pin_recall(message: str, result: RecallResult) -> PinnedRecall:
     """What has to be kept to show the same block again."""
     return PinnedRecall(
+        turn=secrets.token_hex(8),
         message=message,
         retrieval=result.retrieval,
         degraded=result.degraded,

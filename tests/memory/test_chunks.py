@@ -6,7 +6,7 @@ import itertools
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langmem_harness.errors import ConfigurationError
@@ -14,6 +14,7 @@ from langmem_harness.memory.chunks import passage_spans, split_passages
 from langmem_harness.window.tokens import estimate_text_tokens
 
 
+@settings(max_examples=100)
 @given(
     st.text(st.characters(codec="utf-8"), max_size=400) | st.text("ab .\n", max_size=400),
     st.integers(4, 60),

@@ -210,6 +210,26 @@ class TestNewestWins:
             assert current.text == "State 3."
             assert len(memory.history(ADA, current.key)) == 4
 
+    def test_two_openings_of_one_file_settle_on_the_newest(self, tmp_path: Path) -> None:
+        with OPENERS["faiss"](tmp_path) as one, OPENERS["faiss"](tmp_path) as two:
+            memories = [LongTermMemory(one), LongTermMemory(two)]
+
+            def write(number: int) -> None:
+                for ordinal in range(number, 10, 2):
+                    memories[number].upsert(
+                        ADA, f"State {ordinal}.", subject="u", attribute="a", ordinal=ordinal, explicit=True
+                    )
+
+            threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for memory in memories:
+                (current,) = memory.list(ADA)
+                assert current.text == "State 9."
+                assert len(memory.history(ADA, current.key)) == 10
+
     def test_half_a_slot_is_an_error(self, face: Face) -> None:
         memory = LongTermMemory(InMemoryStore())
         for options in ({"subject": "user"}, {"attribute": "city"}, {"retracted": True}):

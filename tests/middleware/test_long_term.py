@@ -21,6 +21,7 @@ from langmem_harness.memory.service import LongTermMemory
 from langmem_harness.middleware.long_term import LongTermMemoryMiddleware
 from langmem_harness.testing import DeterministicEmbeddings, FixedClock, ScriptedChatModel
 from langmem_harness.window.messages import is_tagged
+from langmem_harness.window.tokens import estimate_text_tokens
 
 ADA = MemoryScope(user="ada")
 FOR_ADA = MemoryContext(user_id="ada")
@@ -342,3 +343,61 @@ def test_empty_and_odd_messages() -> None:
             context=FOR_ADA,
         )
     assert all(len(blocks(request)) == 1 for request in model.requests)
+
+
+def test_one_instance_serves_many_users_at_once() -> None:
+    store = new_store()
+    memory = LongTermMemory(store)
+    for number in range(8):
+        memory.upsert(MemoryScope(user=f"u{number}"), f"Secret word of {number} is w{number}x.", explicit=True)
+    middleware = LongTermMemoryMiddleware()
+    seen: dict[int, str] = {}
+
+    async def one(number: int) -> None:
+        model = ScriptedChatModel(responses=["."])
+        agent = create_agent(model, store=store, middleware=[middleware], context_schema=MemoryContext)
+        context = MemoryContext(user_id=f"u{number}")
+        await agent.ainvoke({"messages": [HumanMessage("My word?")]}, context=context)
+        seen[number] = blocks(model.requests[0])[0].text
+
+    async def everyone() -> None:
+        await asyncio.gather(*(one(number) for number in range(8)))
+
+    asyncio.run(everyone())
+    for number, text in seen.items():
+        assert [other for other in range(8) if f"w{other}x" in text] == [number]
+
+
+def test_events_are_in_the_custom_stream_and_no_memory_text_in_any_other() -> None:
+    store = new_store()
+    LongTermMemory(store).upsert(ADA, "The user has a heron.", explicit=True)
+    agent, _ = agent_with(["Hello."], store)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    chunks = list(
+        agent.stream(
+            {"messages": [HumanMessage("Hi.")]}, config, context=FOR_ADA, stream_mode=["custom", "messages", "values"]
+        )
+    )
+    custom = [chunk for mode, chunk in chunks if mode == "custom"]
+    assert [event["kind"] for event in custom] == ["memory_recalled"]
+    assert "heron" not in repr(chunks)
+
+
+def test_the_block_keeps_to_its_budget_and_the_best_come_first() -> None:
+    store = new_store()
+    memory = LongTermMemory(store)
+    for number in range(30):
+        memory.upsert(ADA, f"Note {number} " + "about ordinary things " * 30, explicit=True)
+    memory.upsert(ADA, "Zebra stripes are in the attic.", explicit=True)
+    for number in range(30, 40):
+        memory.upsert(ADA, f"Note {number} " + "about ordinary things " * 30, explicit=True)
+    events: list[MemoryEvent] = []
+    agent, model = agent_with(["."], store, token_budget=400, on_event=events.append)
+    play(agent, "invoke", "Zebra stripes attic?")
+    (block,) = blocks(model.requests[0])
+    assert "Zebra" in block.text
+    assert estimate_text_tokens(block.text) <= 400
+    assert events[0].to_dict()["token_count"] == estimate_text_tokens(block.text)
+    agent, model = agent_with(["."], store, token_budget=20)
+    play(agent, "invoke", "Zebra?")
+    assert blocks(model.requests[0]) == [], "nothing fits: no block rather than half a heading"
