@@ -15,10 +15,12 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
+from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
 
 from langmem_harness.errors import ConfigurationError, IdentityError, TurnConflictError, TurnInProgressError
 from langmem_harness.events import MemoryEvent, TurnReplayed
+from langmem_harness.middleware.turn_plan import plan_retry
 from langmem_harness.middleware.turns import DurableTurnsMiddleware
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.threads import SqliteCheckpointer, ThreadLog
@@ -381,3 +383,30 @@ def test_no_thread_id_is_an_error(world: World) -> None:
     agent: Any = create_agent(ScriptedChatModel(responses=["x"]), [], middleware=[DurableTurnsMiddleware(world.log)])
     with pytest.raises(IdentityError):
         agent.invoke(ask())
+
+
+@pytest.mark.parametrize("state_ids", [[], ["x"], ["x", "a"], ["x", "a", "t"], ["x", "a", "t", "b"]])
+@pytest.mark.parametrize("repeats", [0, 1, 2])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_any_state_of_a_retried_turn_ends_with_one_human_message(
+    state_ids: list[str], repeats: int, is_done: bool
+) -> None:
+    said = {
+        "x": HumanMessage("pay", id="x"),
+        "a": AIMessage("", id="a", tool_calls=[{"name": "pay", "args": {}, "id": "c"}]),
+        "t": ToolMessage("paid", id="t", tool_call_id="c"),
+        "b": AIMessage("done", id="b"),
+    }
+    earlier = [HumanMessage("pay", id="earlier"), AIMessage("done", id="answer")]
+    state = [*earlier, *(said[name] for name in state_ids), *(HumanMessage("pay", id=f"y{n}") for n in range(repeats))]
+    if len(state) == len(earlier):
+        return  # nobody sent anything
+    before = [message.model_copy(deep=True) for message in state]
+    logged = list(said.values()) if is_done else list(said.values())[: max(1, len(state_ids))]
+    plan = plan_retry(state, logged, known_ids={"earlier", "answer", *said}, is_done=is_done)
+    assert state == before
+    after: list[BaseMessage] = add_messages(state, list(plan.update))  # type: ignore[assignment, arg-type]
+    assert after[:2] == earlier
+    expected = ["x", "a", "t", "b"] if is_done else ["x"]
+    assert [message.id for message in after[2:]] == expected
+    assert plan.is_answered == is_done
