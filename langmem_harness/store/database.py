@@ -292,6 +292,11 @@ def count_pending(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM store_items WHERE embedding = 2").fetchone()[0])
 
 
+def has_pending(connection: sqlite3.Connection) -> bool:
+    """Whether any item waits for vectors."""
+    return connection.execute("SELECT 1 FROM store_items WHERE embedding = 2 LIMIT 1").fetchone() is not None
+
+
 def refresh_expiry(connection: sqlite3.Connection, item_ids: Iterable[int], now: int) -> None:
     """Start the time to live of these items again, unless it has run out."""
     connection.executemany(

@@ -89,6 +89,7 @@ class BatchOutcome:
     results: list[Any] = field(default_factory=list)
     to_refresh: list[int] = field(default_factory=list)
     pending: int = 0
+    others_wait: bool = False
 
 
 class _SnapshotMovedError(Exception):
@@ -181,6 +182,7 @@ class Executor:
             tables.refresh_expiry(connection, outcome.to_refresh, now)
             outcome.to_refresh = []
         outcome.pending = writer.pending
+        outcome.others_wait = tables.has_pending(connection)
         return outcome
 
     def _read(

@@ -183,7 +183,7 @@ class FaissStore(BaseStore):
             vectors = yield from self._indexer.prepare(plan.documents, plan.queries)
         outcome: BatchOutcome = yield Call(lambda: self._commit(plan, vectors))
         healthy = vectors.problem is None and vectors.documents.generation
-        if self._indexer is not None and plan.documents and healthy:
+        if self._indexer is not None and plan.documents and healthy and outcome.others_wait:
             yield from self._indexer.embed_pending(limit=_CATCH_UP_ITEMS, forced=False)
         return outcome
 

@@ -70,6 +70,7 @@ class Indexer:
         self._tokenizer = tokenizer
         self._tokenizer_number = tokenizer_number
         self._clock = clock
+        self._known: tuple[int, IndexProvenance] | None = None
 
     @property
     def model(self) -> Model | None:
@@ -134,7 +135,7 @@ class Indexer:
         assert model is not None  # noqa: S101 - probed before
         with self._database.read() as connection:
             head = tables.read_head(connection)
-            passport = tables.read_passport(connection, head)
+            passport = self._passport(connection, head)
             if passport is not None:
                 mismatch = passport.find_mismatch(
                     model_digest=model.digest, embedding_model=model.name, dims=model.dims
@@ -144,6 +145,15 @@ class Indexer:
                 if tables.count_vectors(connection, head.generation):
                     return 0, {}, mismatch
         return self._begin_first(model), {}, None
+
+    def _passport(self, connection: sqlite3.Connection, head: tables.Head) -> IndexProvenance | None:
+        """Those of a generation never change, so the newest is read once."""
+        if self._known is None or self._known[0] != head.generation:
+            passport = tables.read_passport(connection, head)
+            if passport is None:
+                return None
+            self._known = (head.generation, passport)
+        return self._known[1]
 
     def _begin_first(self, model: Model) -> int:
         """An index for a file that has none, or an empty one of another model."""
