@@ -103,9 +103,11 @@ def _compare(found: CheckpointTuple, copied: CheckpointTuple | None) -> None:
 
 def _writes(connection: sqlite3.Connection, config: RunnableConfig) -> list[tuple[Any, ...]]:
     where = config["configurable"]
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(writes)")}
+    task_path = "task_path" if "task_path" in columns else "''"  # files of older savers do not have it
     return connection.execute(
-        "SELECT task_id, task_path, idx, channel, type, value FROM writes "
-        "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_path, task_id, idx",
+        f"SELECT task_id, {task_path} AS path, idx, channel, type, value FROM writes "
+        "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY path, task_id, idx",
         (where["thread_id"], where["checkpoint_ns"], where["checkpoint_id"]),
     ).fetchall()
 
