@@ -27,6 +27,7 @@ from langmem_harness.errors import ConfigurationError
 from langmem_harness.evaluation.replay import CallMeasurement, RequestProbe
 from langmem_harness.events import MemoryEvent, SummaryWritten
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
+from langmem_harness.summaries.local import ExtractiveSummarizer, HeadTailSummarizer
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window.messages import content_hash
 from langmem_harness.window.tokens import estimate_text_tokens, estimate_tokens
@@ -161,21 +162,30 @@ def _langchain_context_editing(
     return [ContextEditingMiddleware(edits=[edit], token_counter=estimate_tokens)]
 
 
-def _compaction(
-    scenario: Scenario, summaries: _Summaries, events: list[MemoryEvent]
-) -> list[AgentMiddleware[Any, Any, Any]]:
-    return [
-        HistoryCompactionMiddleware(
-            ("tokens", scenario.trigger_tokens), ("tokens", scenario.keep_tokens), on_event=events.append
-        )
-    ]
+def _compaction(choose: Callable[[_Summaries], Any]) -> Contender:
+    def middleware(
+        scenario: Scenario, summaries: _Summaries, events: list[MemoryEvent]
+    ) -> list[AgentMiddleware[Any, Any, Any]]:
+        return [
+            HistoryCompactionMiddleware(
+                ("tokens", scenario.trigger_tokens),
+                ("tokens", scenario.keep_tokens),
+                summarizer=choose(summaries),
+                on_event=events.append,
+            )
+        ]
+
+    return middleware
 
 
 CONTENDERS: Mapping[str, Contender] = {
     "no middleware": lambda scenario, summaries, events: [],
     "LangChain SummarizationMiddleware": _langchain_summarization,
     "LangChain ContextEditingMiddleware": _langchain_context_editing,
-    "HistoryCompactionMiddleware, bare marker": _compaction,
+    "HistoryCompactionMiddleware, bare marker": _compaction(lambda summaries: None),
+    "HistoryCompactionMiddleware, model": _compaction(lambda summaries: summaries.model),
+    "HistoryCompactionMiddleware, extractive": _compaction(lambda summaries: ExtractiveSummarizer()),
+    "HistoryCompactionMiddleware, head and tail": _compaction(lambda summaries: HeadTailSummarizer()),
 }
 """What can be simulated, by name, in the order of the table."""
 

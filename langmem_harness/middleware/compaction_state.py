@@ -27,8 +27,10 @@ def merge_windows(known: Records | None, added: Records | None) -> dict[str, Map
 
 
 class CompactionState(AgentState[Any]):
-    """State of an agent that compacts: plain JSON, left out of input and output. LangGraph takes a reducer only from the
-    last place of an annotation."""
+    """State of an agent that compacts: plain JSON, left out of input and output.
+
+    LangGraph takes a reducer only from the last place of an annotation.
+    """
 
     compaction_records: NotRequired[Annotated[dict[str, Mapping[str, Any]], PrivateStateAttr, merge_records]]
     compaction_windows: NotRequired[Annotated[dict[str, Mapping[str, Any]], PrivateStateAttr, merge_windows]]
