@@ -106,12 +106,10 @@ def resident_megabytes() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def row(what: str, *values: Any) -> None:
+def row(*values: Any) -> None:
     """One line of the table."""
     print(
-        "| "
-        + " | ".join([what, *(f"{value:.3g}" if isinstance(value, float) else str(value) for value in values)])
-        + " |",
+        "| " + " | ".join(f"{value:.3g}" if isinstance(value, float) else str(value) for value in values) + " |",
         flush=True,
     )
 
@@ -147,8 +145,6 @@ def compare_with_peers(folder: Path, corpus: Corpus, count: int) -> None:
     rates = fill(peer, corpus, count), single_puts(peer, corpus)
     search = p50(lambda query: peer.search(("users", "u3"), query=query), corpus.queries[:20], 1)
     row("InMemoryStore", *rates, search, p50(lambda query: peer.search((), query=query), corpus.queries[:2], 1))
-    del peer
-    gc.collect()
     measure_sqlite_store(folder, corpus, count)
     measure_floor(corpus)
 
@@ -234,7 +230,8 @@ def measure_bound(folder: Path, corpus: Corpus, size: int) -> None:
             store.recall(("users", f"u{number}"), query=corpus.queries[number % QUERIES])
             most = max(most, store._executor.cache.nbytes)
         print(
-            f"\nMemory: {size // PER_NAMESPACE} namespaces searched, bound {bound / 1e6:.1f} MB, most kept {most / 1e6:.1f} MB"
+            f"\nMemory: {size // PER_NAMESPACE} namespaces searched, bound {bound / 1e6:.1f} MB, "
+            f"most kept {most / 1e6:.1f} MB"
         )
 
 

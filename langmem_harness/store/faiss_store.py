@@ -172,7 +172,10 @@ class FaissStore(BaseStore):
         return await arun(self._batch(ops), self._embedder)
 
     def _batch(self, ops: Iterable[Op]) -> Steps[list[Result]]:
-        plan = plan_batch(ops, paths=self._paths, tokenizer=self._tokenizer, mode=self.retrieval)
+        given = list(ops)  # the caller's iterator runs in the caller's thread, splitting texts into words need not
+        plan: BatchPlan = yield Call(
+            lambda: plan_batch(given, paths=self._paths, tokenizer=self._tokenizer, mode=self.retrieval)
+        )
         outcome = yield from self._perform(plan)
         return [cast(Result, found.items if isinstance(found, SearchOutcome) else found) for found in outcome.results]
 
@@ -343,6 +346,7 @@ class FaissStore(BaseStore):
         return tables.to_milliseconds(self._clock())
 
     def _present_indexer(self) -> Indexer:
+        self._after_fork()
         if self._indexer is None:
             raise ConfigurationError("this store was opened without an embedder (index=None); reopen it with one")
         return self._indexer

@@ -19,8 +19,8 @@ from langmem_harness.testing import DeterministicEmbeddings, FixedClock
 from tests.conftest import Face
 
 HOSTILE_TEXTS = [
-    "", " ", "\0", "a\0b", "\ud800", "naïve café", "東京タワー", "👩‍👩‍👧", "a" * 300_000, "BENCH-100821", "don't", "C++",
-    "a:b", "AND", '"', "*", "(x", "NOT tea", "-tea", "ubuntu 20.04", "\r\n", "%_", "{not json", "[1, 2",
+    "", " ", "\0", "a\0b", "\ud800", "naïve café", "東京タワー", "👩‍👩‍👧", "a" * 300_000, "BENCH-100821", "don't",
+    "C++", "a:b", "AND", '"', "*", "(x", "NOT tea", "-tea", "ubuntu 20.04", "\r\n", "%_", "{not json", "[1, 2",
 ]  # fmt: skip
 BAD_NAMESPACES: list[Any] = [(), ("",), ("a.b",), ("langgraph", "x"), ("a", 1), ("a\0",), "text", None]
 
