@@ -20,6 +20,8 @@ from langmem_harness.threads.nodes import ChunkNodes, Node, NodeKind, split_hash
 
 _KNOWN_CLASSES: frozenset[type[BaseMessage]] = frozenset({AIMessage, HumanMessage, SystemMessage, ToolMessage})
 _CLASS_OF_NAME = {(kind.__module__, kind.__name__): kind for kind in _KNOWN_CLASSES}
+_LAYOUTS: dict[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]] = {}  # few; shared, so that entries stay small
+_NO_EXTRA: Mapping[str, Any] = {}
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -123,7 +125,7 @@ class MessageCache:
             chunk = _Chunk(
                 entries=entries,
                 kinds=[entry.kind for entry in entries],
-                facts=[(entry.fields, {}) for entry in entries],
+                facts=[(entry.fields, _NO_EXTRA) for entry in entries],
                 nodes=ChunkNodes(node.hash, {node.hash: node, **{entry.node.hash: entry.node for entry in entries}}),
             )
             self._chunk_by_name[node.hash] = self._chunk_by_first_id[entries[0].fields["id"]] = chunk
@@ -211,7 +213,8 @@ def _sort_fields(
             nested.append(name)
         else:
             return None
-    return _Entry(node, kind_of_message, fields, fields_set, empty_dicts, empty_lists, nested)
+    layout = (tuple(empty_dicts), tuple(empty_lists), tuple(nested))
+    return _Entry(node, kind_of_message, fields, fields_set, *_LAYOUTS.setdefault(layout, layout))
 
 
 def _is_plain(value: Any) -> bool:
