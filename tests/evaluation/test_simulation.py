@@ -7,7 +7,11 @@ import pytest
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.evaluation.simulation import CONTENDERS, Scenario, simulate_run
 
-OURS = [name for name in CONTENDERS if name.startswith("HistoryCompaction")]
+OURS = [
+    name if "bare" in name else pytest.param(name, marks=pytest.mark.slow)  # some seconds each
+    for name in CONTENDERS
+    if name.startswith("HistoryCompaction")
+]
 
 
 @pytest.mark.parametrize("name", OURS)
