@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
 
 from langmem_harness.embeddings import resolve_embeddings
 from langmem_harness.errors import ConfigurationError, MissingExtraError, StorageClosedError, StorageUnavailableError
@@ -17,11 +20,12 @@ from langmem_harness.events import EventCallback
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.middleware.long_term import LongTermMemoryMiddleware, Mode
 from langmem_harness.middleware.tool_output import ToolOutputSummarizationMiddleware
-from langmem_harness.middleware.tool_output import Trigger as ToolOutputTrigger
+from langmem_harness.middleware.tool_settings import Trigger as ToolOutputTrigger
 from langmem_harness.middleware.turns import DurableTurnsMiddleware
 from langmem_harness.sqlite import MEMORY_LOCATION, Database
 from langmem_harness.store import FaissStore
 from langmem_harness.store.records import Mode as RetrievalMode
+from langmem_harness.summaries import Summarizer
 from langmem_harness.threads import SqliteCheckpointer, ThreadLog
 from langmem_harness.window.limits import Size, TriggerForm
 
@@ -67,6 +71,7 @@ class AgentMemory:
         trigger: TriggerForm | None = ("fraction", 0.8),
         keep: Size = ("fraction", 0.3),
         keep_first: int = 1,
+        summarizer: Summarizer | BaseChatModel | str | Callable[[str], Any] | None = None,
         memory_mode: Mode | None = "both",
         top_k: int = 5,
         tool_output_trigger: ToolOutputTrigger | None = ("tokens", 2_000),
@@ -81,6 +86,8 @@ class AgentMemory:
             trigger: When history is compacted; None: never.
             keep: What stays behind the cut.
             keep_first: Opening groups that always stay.
+            summarizer: Writes what stands in for left-out history and large tool outputs: a model or its name, a
+                callable, or one of `langmem_harness.summaries`. None: a bare marker, and extracts made by code.
             memory_mode: ``"tools"``, ``"inject"`` or ``"both"``; None leaves it out, and then no user id is
                 needed.
             top_k: How many memories a search brings.
@@ -90,20 +97,30 @@ class AgentMemory:
         stack: list[AgentMiddleware[Any, Any, Any]] = []
         if durable_turns:
             stack.append(DurableTurnsMiddleware(self.thread_log, on_event=self._on_event))
+        own_tools: list[BaseTool] = []
         if memory_mode is not None:
-            stack.append(LongTermMemoryMiddleware(memory_mode, top_k=top_k, store=self.store, on_event=self._on_event))
+            long_term = LongTermMemoryMiddleware(memory_mode, top_k=top_k, store=self.store, on_event=self._on_event)
+            own_tools += long_term.tools
+            stack.append(long_term)
         stack.append(
             HistoryCompactionMiddleware(
                 trigger,
                 keep,
                 keep_first=keep_first,
+                summarizer=summarizer,
                 store=self.store,
                 on_event=self._on_event,
             )
         )
         if tool_output_trigger is not None:
             stack.append(
-                ToolOutputSummarizationMiddleware(tool_output_trigger, store=self.store, on_event=self._on_event)
+                ToolOutputSummarizationMiddleware(
+                    tool_output_trigger,
+                    trusted_tools=own_tools,  # they delimit and screen what they recall themselves
+                    summarizer=summarizer,
+                    store=self.store,
+                    on_event=self._on_event,
+                )
             )
         return stack
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
+
+import pytest
 
 import langmem_harness
 
@@ -14,13 +18,19 @@ def test_all_is_sorted_and_every_name_is_there() -> None:
         assert getattr(langmem_harness, name) is not None
 
 
-def test_nothing_public_is_missing_from_all() -> None:
-    public = {
-        name
-        for name, value in vars(langmem_harness).items()
-        if not name.startswith("_") and getattr(value, "__module__", "").startswith("langmem_harness")
-    }
-    assert public - set(langmem_harness.__all__) == set()
+def test_every_name_has_a_home_and_its_type() -> None:
+    assert {*langmem_harness._HOMES, "__version__"} == set(langmem_harness.__all__)
+    tree = ast.parse(inspect.getsource(langmem_harness))
+    typed = {
+        (alias.name, (node.module or "").removeprefix("langmem_harness."))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("langmem_harness.")
+        for alias in node.names
+    } - {("__version__", "_version")}
+    assert typed == set(langmem_harness._HOMES.items())
+    with pytest.raises(AttributeError, match="'OpenMemory'"):
+        _ = langmem_harness.OpenMemory
+    assert set(langmem_harness.__all__) <= set(dir(langmem_harness))
 
 
 def test_importing_loads_no_heavy_library() -> None:
