@@ -32,6 +32,8 @@ StaleReason: TypeAlias = Literal[
 
 _NO_THREAD = "-"  # `encode_label` never gives this label
 _ID_DIGITS = 32
+_TEXTS = ("id", "model", "prompt_version", "policy", "policy_fingerprint", "content")
+_OPTIONAL_TEXTS = ("thread_id", "parent_id", "raw_ref")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +185,8 @@ class SummaryRecord:
             return cls(
                 **{
                     **known,
-                    "id": _text(known["id"]),
-                    "content": _text(known["content"]),
+                    **{name: _text(known[name]) for name in _TEXTS},
+                    **{name: None if known.get(name) is None else _text(known[name]) for name in _OPTIONAL_TEXTS},
                     "source_message_ids": _texts(known["source_message_ids"]),
                     "source_hashes": _texts(known["source_hashes"]),
                     "facts": _texts(known.get("facts", ())),
@@ -199,7 +201,7 @@ class SummaryRecord:
             )
         except RecordError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise RecordError(f"not a summary record: {type(error).__name__}") from error
 
 
