@@ -8,7 +8,8 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from langmem_harness.errors import RecordError
-from langmem_harness.summaries.record import SummaryRecord, identities
+from langmem_harness.summaries.identities import identities
+from langmem_harness.summaries.record import SummaryRecord
 from langmem_harness.window.marker import marker_message
 
 

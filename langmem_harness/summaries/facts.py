@@ -23,6 +23,7 @@ _MONTH = (
     r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?|januar|februar|märz|mai|juni|juli|oktober|dezember)"
 )
 _CURRENCY = r"(?:USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|BRL|dollars?|euros?|pounds?|[$€£¥₹元円원])"
+_CODE = r"(?:USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD)"
 _UNIT = r"(?:%|°[CF]?|(?:km|cm|mm|kg|mg|ms|[KMGT]i?B|kWh|MHz|GHz|hours?|minutes?|days?|weeks?|months?|years?)\b)"
 _NUMBER = r"\d++(?:[.,'\u00a0\u202f]\d++)*"
 
@@ -30,6 +31,8 @@ _NUMBER = r"\d++(?:[.,'\u00a0\u202f]\d++)*"
 _VALUE = re.compile(
     "|".join(
         (
+            # Most of any text, passed over at once.
+            rf"(?P<word>(?<!\w)(?!(?i:{_MONTH})\b|{_CODE}\b)[^\W\d_]++(?:[\s,;!?]++|\Z))",
             r"(?P<url>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s<>\"'`|\\^{}\[\]「」《》“”]++)",
             r"(?P<email>(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+)",
             r"(?P<quoted>\"[^\"\n]{1,80}\"(?!\s*:)|“[^”\n]{1,80}”|„[^“”\n]{1,80}[“”]|«[^»\n]{1,80}»|‹[^›\n]{1,80}›"
@@ -42,7 +45,7 @@ _VALUE = re.compile(
             rf"|(?i:\d{{1,2}}(?:st|nd|rd|th|\.)?\s{_MONTH}\b\.?(?:,?\s\d{{4}})?"
             rf"|\b{_MONTH}\b\.?\s\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s\d{{4}})?|\b{_MONTH}\b\s\d{{4}})"
             r"|\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]\.?m\b\.?)?)(?!\w))",
-            rf"(?P<amount>(?:[$€£¥₹]|\b(?:USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD)\b)\s?{_NUMBER}(?:\s?(?:k|m|bn|million|billion)\b)?"
+            rf"(?P<amount>(?:[$€£¥₹]|\b{_CODE}\b)\s?{_NUMBER}(?:\s?(?:k|m|bn|million|billion)\b)?"
             rf"|(?<![\w.-]){_NUMBER}\s?(?:{_CURRENCY}(?!\w)|{_UNIT}))",
             r"(?P<phone>(?<!\w)\+\d{1,3}[\s-]?(?:\(?\d{1,5}\)?[\s-]?){1,5}\d(?!\w))",
             r"(?P<id>(?<![\w.#-])#?(?=[A-Za-z_.:-]{0,40}\d)[A-Za-z0-9]++(?:[-_.:/#][A-Za-z0-9]++)+(?![\w])"
@@ -65,6 +68,8 @@ def find_values(text: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for match in _VALUE.finditer(text):
         kind = match.lastgroup or ""
+        if kind == "word":
+            continue
         value = match.group()
         if kind == "quoted":
             value = value[1:-1].strip()

@@ -14,13 +14,13 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
 from langmem_harness.driving import Ask, Body, adrive, drive
 from langmem_harness.errors import NotFoundError, RecordError
 from langmem_harness.layout import summaries_namespace, thread_namespace
+from langmem_harness.summaries.identities import identities
 from langmem_harness.summaries.record import (
     StalenessReport,
     SummaryKind,
     SummaryPurpose,
     SummaryRecord,
     check_staleness,
-    identities,
     thread_of,
 )
 from langmem_harness.window.messages import canonical_json, text_hash

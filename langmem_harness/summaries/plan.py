@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from langchain_core.messages import BaseMessage
 
+from langmem_harness.summaries.identities import Identity, identities
 from langmem_harness.summaries.record import (
     StalenessReport,
     SummaryPurpose,
     SummaryRecord,
     check_identities,
-    identities,
     match_sources,
 )
 
@@ -47,6 +47,7 @@ def plan_summary(
     now: datetime,
     history: Sequence[BaseMessage] | None = None,
     carried_ids: frozenset[str] = frozenset(),
+    name: Callable[[Sequence[BaseMessage]], list[Identity]] = identities,
 ) -> SummaryPlan:
     """Choose among records by what they cover, never by when they were made.
 
@@ -66,9 +67,10 @@ def plan_summary(
         history: The whole thread, if there is more of it than `messages`: what is only there was not deleted.
         carried_ids: Records that this branch of the thread itself refers to. If a message of one of them is gone, it
             was deleted; if a message at the end of any other record is gone, that record is of another branch.
+        name: Gives the identities of messages.
     """
-    present = identities(messages)
-    everywhere = present if history is None else identities(history)
+    present = name(messages)
+    everywhere = present if history is None else name(history)
     ids = {identity for identity, _ in everywhere}
     fresh: list[tuple[int, SummaryRecord, list[int]]] = []
     stale: list[tuple[int, SummaryRecord, StalenessReport]] = []

@@ -13,7 +13,8 @@ from langchain_core.messages import BaseMessage
 
 from langmem_harness.errors import RecordError
 from langmem_harness.layout import decode_label, encode_label
-from langmem_harness.window.messages import canonical_json, content_hash, message_identity, text_hash
+from langmem_harness.summaries.identities import Identity, identities
+from langmem_harness.window.messages import canonical_json, text_hash
 
 FORMAT_VERSION = 1
 """Newest layout of `SummaryRecord.to_dict` this package reads and the one it writes."""
@@ -94,6 +95,8 @@ class SummaryRecord:
             raise RecordError(f"kind must be one of {get_args(SummaryKind)}, not {self.kind!r}")
         if self.purpose not in get_args(SummaryPurpose):
             raise RecordError(f"purpose must be one of {get_args(SummaryPurpose)}, not {self.purpose!r}")
+        if self.thread_id is not None and not self.thread_id.strip():
+            raise RecordError(f"thread_id must be a text that is not blank, or None, not {self.thread_id!r}")
         if len(self.source_message_ids) != len(self.source_hashes):
             raise RecordError(
                 f"{len(self.source_message_ids)} source ids and {len(self.source_hashes)} hashes: one each is needed"
@@ -131,8 +134,9 @@ class SummaryRecord:
         Raises:
             RecordError: Fields that do not make a record.
         """
-        ids = tuple(message_identity(one) for one in sources) if source_message_ids is None else source_message_ids
-        hashes = tuple(content_hash(one) for one in sources) if source_hashes is None else source_hashes
+        named = identities(sources)
+        ids = [identity for identity, _ in named] if source_message_ids is None else source_message_ids
+        hashes = [hashed for _, hashed in named] if source_hashes is None else source_hashes
         unnamed = cls(
             id="",
             thread_id=thread_id,
@@ -290,14 +294,9 @@ def check_staleness(
     )
 
 
-def identities(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
-    """``(identity, content hash)`` of each message: what a record knows its sources by."""
-    return [(message_identity(message), content_hash(message)) for message in messages]
-
-
 def check_identities(
     record: SummaryRecord,
-    present: Sequence[tuple[str, str]],
+    present: Sequence[Identity],
     *,
     policy_fingerprint: str | None,
     prompt_version: str | None,
@@ -337,7 +336,7 @@ def check_identities(
     )
 
 
-def match_sources(record: SummaryRecord, present: Sequence[tuple[str, str]]) -> list[int] | None:
+def match_sources(record: SummaryRecord, present: Sequence[Identity]) -> list[int] | None:
     """Positions in `present` of all sources of the record, in its order; None when one is not there unchanged."""
     positions = []
     sources = iter(zip(record.source_message_ids, record.source_hashes, strict=True))

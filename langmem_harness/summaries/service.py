@@ -12,10 +12,11 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, Unpack
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
-from langmem_harness.driving import Ask, Body, adrive, computed, drive
+from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
 from langmem_harness.errors import ConfigurationError, StaleSummaryError, SummarizerError
 from langmem_harness.events import EventCallback, MemoryEvent, SummaryFailed, SummaryStale, SummaryWritten, emit
 from langmem_harness.summaries.facts import count_facts, find_values, merge_facts
+from langmem_harness.summaries.identities import IdentityCache
 from langmem_harness.summaries.ledger import SummaryLedger
 from langmem_harness.summaries.plan import SummaryPlan, count_rolls, plan_summary
 from langmem_harness.summaries.record import SummaryPurpose, SummaryRecord
@@ -24,6 +25,8 @@ from langmem_harness.summaries.transcript import TranscriptEntry, clean_text, ma
 from langmem_harness.window.tokens import TokenCounter, estimate_text_tokens, estimate_tokens
 
 logger = logging.getLogger("langmem_harness")
+
+_COMPUTED_ELSEWHERE = 1_000  # so many messages or more are checked in a worker thread, not on the event loop
 
 OnStale: TypeAlias = Literal["regenerate", "trim", "raise"]
 OnFailure: TypeAlias = Literal["keep", "trim", "raise"]
@@ -78,10 +81,10 @@ class SummaryCall(TypedDict):
 class SummaryService:
     """Finds, extends or makes the record that stands in for messages.
 
-    Holds settings only: one object serves any number of threads, runs and branches at once. The summarizer is called
-    outside of any lock or transaction. A new record is written to the ledger before it is returned, so a process that
-    dies later finds it there and does not pay again. Two calls at once on one thread may both make a record; both are
-    valid, neither overwrites the other.
+    Holds settings and a cache of hashes: one object serves any number of threads, runs and branches at once. The
+    summarizer is called outside of any lock or transaction. A new record is written to the ledger before it is
+    returned, so a process that dies later finds it there and does not pay again. Two calls at once on one thread may
+    both make a record; both are valid, neither overwrites the other.
 
     Args:
         summarizer: A summarizer, a model, the name of one, or a function of the text.
@@ -145,6 +148,7 @@ class SummaryService:
         self._on_event = on_event
         self._redact = redact
         self._clock = clock
+        self._identities = IdentityCache()
 
     def summarize(self, messages: Sequence[BaseMessage], **request: Unpack[SummaryCall]) -> SummaryOutcome:
         """A record for exactly these messages.
@@ -194,9 +198,10 @@ class SummaryService:
                 now=self._clock(),
                 history=history,
                 carried_ids=frozenset(carried),
+                name=self._identities.identities,
             )
 
-        planned = plan()
+        planned: SummaryPlan = yield (immediate if len(messages) < _COMPUTED_ELSEWHERE else computed)(plan)
         if planned.uncovered and ledger is not None and thread_id is not None:
             for stored in (yield from ledger.listing(thread_id)):
                 known.setdefault(stored.id, stored)

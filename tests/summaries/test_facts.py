@@ -82,7 +82,8 @@ def test_any_text_can_be_searched(text: str) -> None:
 @pytest.mark.parametrize(
     "part",
     ["a", "1", "a.", "a/", '"', "1,", "a1-", "+1 2 ", "@", "a@", "'", "a:", "\\a", "C:\\a b ", "http://", "#1", "-",
-     "+1(1", "1 ", "price ", "./", "a b ", "“", "「", "`", "日", "1\u00a0", "a_", "~/", "A://"],
+     "+1(1", "1 ", "price ", "./", "a b ", "“", "「", "`", "日", "1\u00a0", "a_", "~/", "A://", "A", "é",
+     "may", "EUR ", "EUR"],
 )  # fmt: skip
 def test_searching_takes_linear_time(part: str) -> None:
     started = time.perf_counter()
