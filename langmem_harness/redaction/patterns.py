@@ -112,7 +112,7 @@ _NO_SECRET = frozenset(
         *("for", "from", "must", "should", "cannot", "not", "the", "your", "and", "has", "was", "is", "are", "will"),
     }
 )
-_CODE_IN_VALUE = re.compile(r"[(){}\[\]<>$]|^[A-Za-z_]+(?:\.[A-Za-z_]+)+$|^[*x•.…_-]+$|^%")
+_CODE_IN_VALUE = re.compile(r"\$|^[A-Za-z_]+(?:\.[A-Za-z_]+)+$|^[*x•.…_-]+$|^%")
 
 
 def _is_secret_value(value: str, *, needs_digit: bool) -> bool:
@@ -140,6 +140,8 @@ _START = r"(?<![A-Za-z0-9_])"
 _STOP = r"(?![A-Za-z0-9_])"
 _TOKEN = r"[A-Za-z0-9_-]"
 _LINK = r"""["'`\])]{0,2}(?P<link>[ \t]{0,4}(?:=>|:=|[:=])[ \t]{0,4}|[ \t]{1,4}(?:is|are|ist|est|es)[ \t]{1,4}|[ \t]{0,4}:[ \t]{0,4})["'`]{0,2}"""
+# A value goes on to the next space, quote, comma or opening bracket; a closing bracket belongs to it when more follows.
+_VALUE = r"""(?:[^\s"'`,;&()\[\]{}<>]|[)\]}>](?=[^\s"'`,;&()\[\]{}<>.]))"""
 _VALUE_START = r"""(?![\["'`•])"""
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
 _DATE = (
@@ -255,7 +257,7 @@ DEFAULT_DETECTORS: tuple[Detector, ...] = (
     # a word in front says what it is
     _pattern(
         "password",
-        rf"(?<![A-Za-z])(?:pass(?:word|wd|phrase|code)|pwd|passwort|mot[ ]de[ ]passe|contrase[nñ]a){_LINK}{_VALUE_START}(?P<secret>[^\s\"'`,;&]{{4,256}})",
+        rf"(?<![A-Za-z])(?:pass(?:word|wd|phrase|code)|pwd|passwort|mot[ ]de[ ]passe|contrase[nñ]a){_LINK}{_VALUE_START}(?P<secret>{_VALUE}{{4,256}}+)(?![(\[{{<])",
         "pass",
         "pwd",
         "contrase",
@@ -264,7 +266,7 @@ DEFAULT_DETECTORS: tuple[Detector, ...] = (
     ),
     _pattern(
         "api_key",
-        rf"(?<![A-Za-z])(?:(?:[a-z0-9]{{1,32}}[_-]){{0,3}}(?:api|secret|access|auth|client|private|encryption|signing)[ _-]?(?:key|token|secret)(?:[_-]id)?|secret|token){_LINK}{_VALUE_START}(?P<secret>[^\s\"'`,;&]{{8,512}})",
+        rf"(?<![A-Za-z])(?:(?:[a-z0-9]{{1,32}}[_-]){{0,3}}(?:api|secret|access|auth|client|private|encryption|signing)[ _-]?(?:key|token|secret)(?:[_-]id)?|secret|token){_LINK}{_VALUE_START}(?P<secret>{_VALUE}{{8,512}}+)(?![(\[{{<])",
         "key",
         "token",
         "secret",

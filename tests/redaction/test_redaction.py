@@ -68,6 +68,7 @@ SAMPLES: dict[str, list[str]] = {
 IN_CONTEXT: dict[str, list[tuple[str, str]]] = {
     "password": [
         ("my password is hunter2!", "hunter2"),
+        ("(password=abc123xyz)", "abc123xyz"),
         ("password: correcthorse", "correcthorse"),
         ('{"password": "s3cr3t-value"}', "s3cr3t-value"),
         ("PASSWD=abc123xyz", "abc123xyz"),
