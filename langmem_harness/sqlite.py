@@ -59,6 +59,8 @@ def translate_sqlite_error(error: sqlite3.Error, location: str) -> StorageError:
         return StorageUnavailableError(f"{location}: the disk reported an error: {detail}")
     if "closed database" in detail:
         return StorageClosedError(f"{location} was closed while in use")
+    if "decode to UTF-8" in detail:  # SQLite's own words go on with the stored text
+        return CorruptionError(f"{location} holds a text that is not UTF-8; restore it from a backup")
     return StorageError(f"{location}: {detail}")
 
 

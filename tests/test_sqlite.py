@@ -265,3 +265,11 @@ while True:
     database.close()
     assert len(found) % 2 == 0
     assert len(found) // 2 >= last + 1
+
+
+def test_stored_text_is_not_in_the_error(database: Database) -> None:
+    with database.write() as connection:
+        connection.execute("INSERT INTO note (text) VALUES (CAST(x'736563726574ff' AS TEXT))")
+    with pytest.raises(CorruptionError) as caught:
+        texts(database)
+    assert "secret" not in str(caught.value)
