@@ -203,8 +203,11 @@ class SummaryService:
 
         planned: SummaryPlan = yield (immediate if len(messages) < _COMPUTED_ELSEWHERE else computed)(plan)
         if planned.uncovered and ledger is not None and thread_id is not None:
-            for stored in (yield from ledger.listing(thread_id)):
-                known.setdefault(stored.id, stored)
+            try:
+                stored = yield from ledger.listing(thread_id)
+            except Exception as error:  # noqa: BLE001 - any store: what is not known to be unpaid is not paid again
+                return self._failed(error, planned.record, thread_id)
+            known = {**{record.id: record for record in stored}, **known}
             planned = yield computed(plan)
         if planned.record is not None and not planned.uncovered:
             return SummaryOutcome(record=planned.record, action="reused")
@@ -226,35 +229,41 @@ class SummaryService:
             if not entries and parent is None:
                 return SummaryOutcome(record=None, action="nothing")
             draft = yield from self._drafting(entries, parent)
-        except Exception as error:
-            failure = error if isinstance(error, SummarizerError) else None
-            reason = type(error).__name__ if failure is None else failure.reason
-            attempts = 0 if failure is None else failure.attempts
-            failed = SummaryFailed(reason=reason, action=self._on_failure, attempts=attempts, thread_id=thread_id)
-            self._emit(failed)
-            if self._on_failure == "raise":
-                if failure is not None:
-                    raise
-                raise SummarizerError(f"no summary: {reason}", reason=reason, attempts=0) from error
-            return SummaryOutcome(record=None, action="failed", partial=planned.record, reason=reason)
-
-        record: SummaryRecord = yield computed(
-            lambda: self._record(
-                draft,
-                messages,
-                sources=sources,
-                entries=entries,
-                parent=parent,
-                thread_id=thread_id,
-                policy=policy,
-                policy_fingerprint=policy_fingerprint,
-                purpose=purpose,
+            record: SummaryRecord = yield computed(
+                lambda: self._record(
+                    draft,
+                    messages,
+                    sources=sources,
+                    entries=entries,
+                    parent=parent,
+                    thread_id=thread_id,
+                    policy=policy,
+                    policy_fingerprint=policy_fingerprint,
+                    purpose=purpose,
+                )
             )
-        )
-        if ledger is not None:
-            yield from ledger.writing(record, () if self._redact is not None else sources)
+            if ledger is not None:
+                yield from ledger.writing(record, () if self._redact is not None else sources)
+        except Exception as error:  # noqa: BLE001 - any summarizer, redactor or store: said by an event, never in silence
+            return self._failed(error, planned.record, thread_id)
         self._emit(self._written(record, known, ahead=ahead))
         return SummaryOutcome(record=record, action="written")
+
+    def _failed(self, error: Exception, partial: SummaryRecord | None, thread_id: str | None) -> SummaryOutcome:
+        """The outcome without a record.
+
+        Raises:
+            SummarizerError: `on_failure` is ``"raise"``.
+        """
+        failure = error if isinstance(error, SummarizerError) else None
+        reason = type(error).__name__ if failure is None else failure.reason
+        attempts = 0 if failure is None else failure.attempts
+        self._emit(SummaryFailed(reason=reason, action=self._on_failure, attempts=attempts, thread_id=thread_id))
+        if self._on_failure == "raise":
+            if failure is not None:
+                raise failure  # with the cause it has
+            raise SummarizerError(f"no summary: {reason}", reason=reason, attempts=0) from error
+        return SummaryOutcome(record=None, action="failed", partial=partial, reason=reason)
 
     def _parent(self, record: SummaryRecord | None, known: Mapping[str, SummaryRecord]) -> SummaryRecord | None:
         """The record to extend; None to read all the messages."""
@@ -319,7 +328,8 @@ class SummaryService:
         )
 
     def _cost(self, usage: Mapping[str, int]) -> float | None:
-        price = self._prices.get(self.summarizer.model)
+        model = self.summarizer.model
+        price = self._prices.get(model, self._prices.get(model.partition(":")[2]))  # with or without "provider:"
         if price is None:
             return None
         cached = min(usage.get("cached_tokens", 0), usage.get("input_tokens", 0))

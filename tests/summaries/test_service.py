@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langmem_harness.errors import ConfigurationError, RefusedError, StaleSummaryError, SummarizerError
@@ -251,6 +252,14 @@ def test_a_failure_makes_no_record_and_the_next_call_starts_from_the_good_one(fa
     assert "429" not in room.model.requests[-1][0].text
 
 
+def test_a_failure_that_is_raised_keeps_its_cause(face: Face) -> None:
+    down = ConnectionError("down")
+    room = Room(face, replies=[down], on_failure="raise")
+    with pytest.raises(SummarizerError) as caught:
+        room.ask(talk(2))
+    assert caught.value.__cause__ is down
+
+
 def test_a_failure_raises_if_so_wished_whatever_the_summarizer_raises(face: Face) -> None:
     class Broken:
         model = "broken"
@@ -267,6 +276,25 @@ def test_a_failure_raises_if_so_wished_whatever_the_summarizer_raises(face: Face
         room.ask(talk(2))
     assert isinstance(caught.value.__cause__, KeyError)
     assert SummaryFailed in room.kinds()
+
+
+@pytest.mark.parametrize("broken", ["batch_reads", "batch_writes"])
+def test_a_store_that_is_down_is_a_failure_and_does_not_stop_the_turn(face: Face, broken: str) -> None:
+    class Down(InMemoryStore):
+        def batch(self, ops: Any) -> Any:
+            if any(isinstance(op, PutOp) for op in ops) == (broken == "batch_writes"):
+                raise ConnectionError("store is down")
+            return super().batch(ops)
+
+        async def abatch(self, ops: Any) -> Any:
+            return self.batch(ops)
+
+    room = Room(face)
+    room.ledger = SummaryLedger(Down())
+    outcome = room.ask(talk(2))
+    assert (outcome.action, outcome.record, outcome.reason) == ("failed", None, "ConnectionError")
+    assert room.model.calls == (1 if broken == "batch_writes" else 0)
+    assert isinstance(room.events[-1], SummaryFailed)
 
 
 def test_nothing_to_summarize_calls_nobody(room: Room) -> None:
