@@ -1,4 +1,4 @@
-"""Runs the measurements named on the command line, or all of them: ``python -m benchmarks [NAME ...] [-- ARGUMENTS]``."""
+"""Runs the measurements named on the command line, or all: ``python -m benchmarks [NAME ...] [-- ARGUMENTS]``."""
 
 from __future__ import annotations
 
