@@ -98,7 +98,7 @@ class Database:
         self._synchronous = synchronous
         self._write_lock = threading.RLock()
         self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        self._readers: dict[sqlite3.Connection, int] = {}  # every open reader, and how many reads it is in
         self._readers_lock = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
@@ -145,27 +145,45 @@ class Database:
             raise StorageUnavailableError("an in-memory database cannot be used after a fork; use a file")
         # The parent's connections must not even be closed here: that would drop the parent's file locks.
         self._abandoned = (self._writer, self._readers, self._local)
-        self._readers = []
+        self._readers = {}
         self._local = threading.local()
         self._readers_lock = threading.Lock()
         self._write_lock = threading.RLock()
         self._pid = os.getpid()
         self._writer = self._connect()
 
-    def _reader(self) -> sqlite3.Connection:
+    def _enter_reader(self) -> sqlite3.Connection:
+        """This thread's reader, counted as in use until `_leave_reader`."""
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._connect(read_only=True)
-            self._local.connection = connection
-            self._local.owner = _CloseWithThread(self, connection)
-            with self._readers_lock:
-                self._readers.append(connection)
-        return connection
+        fresh = self._connect(read_only=True) if connection is None else None
+        with self._readers_lock:
+            if not self._closed:
+                if fresh is not None:
+                    connection = fresh
+                    self._readers[connection] = 0
+                    self._local.connection = connection
+                    self._local.owner = _CloseWithThread(self, connection)
+                assert connection is not None  # noqa: S101 - one of the two is there
+                self._readers[connection] += 1
+                return connection
+        if fresh is not None:
+            fresh.close()
+        raise StorageClosedError(f"{self.location} is closed")
+
+    def _leave_reader(self, connection: sqlite3.Connection) -> None:
+        """Count the reader as free; after `close` the last one out closes it, never another thread."""
+        with self._readers_lock:
+            self._readers[connection] -= 1
+            if not self._closed or self._readers[connection]:
+                return
+            del self._readers[connection]
+        connection.close()
 
     def _forget_reader(self, connection: sqlite3.Connection) -> None:
-        with self._readers_lock, contextlib.suppress(ValueError):
-            self._readers.remove(connection)
-        connection.close()
+        with self._readers_lock:
+            known = self._readers.pop(connection, None)
+        if known is not None:
+            connection.close()
 
     # -- use ----------------------------------------------------------------------------------------------------
 
@@ -215,11 +233,11 @@ class Database:
                 except sqlite3.Error as error:
                     raise translate_sqlite_error(error, self.location) from error
             return
-        connection = self._reader()
-        if connection.in_transaction:
-            yield connection
-            return
+        connection = self._enter_reader()
         try:
+            if connection.in_transaction:
+                yield connection
+                return
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -228,6 +246,8 @@ class Database:
                     connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise translate_sqlite_error(error, self.location) from error
+        finally:
+            self._leave_reader(connection)
 
     def _writes_in_this_thread(self) -> bool:
         if not self._write_lock.acquire(blocking=False):
@@ -303,15 +323,21 @@ class Database:
             return int(row[0]) if row else 0
 
     def close(self) -> None:
-        """Close every connection. Safe to call twice; a running transaction of another thread finishes first."""
+        """Close every connection. Safe to call twice.
+
+        A running write of another thread finishes first. A running read of another thread goes on and closes its own
+        connection when it is done: SQLite connections must not be closed under a statement.
+        """
         if self._closed or self._pid != os.getpid():
             self._closed = True
             return
         with self._write_lock:
-            self._closed = True
             with self._readers_lock:
-                readers, self._readers = self._readers, []
-            for connection in readers:
+                self._closed = True
+                idle = [connection for connection, reads in self._readers.items() if not reads]
+                for connection in idle:
+                    del self._readers[connection]
+            for connection in idle:
                 connection.close()
             self._writer.close()
 

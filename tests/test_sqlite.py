@@ -273,3 +273,40 @@ def test_stored_text_is_not_in_the_error(database: Database) -> None:
     with pytest.raises(CorruptionError) as caught:
         texts(database)
     assert "secret" not in str(caught.value)
+
+
+CLOSE_UNDER_READERS = """
+import tempfile, threading, time
+from langmem_harness.errors import StorageClosedError
+from langmem_harness.sqlite import Database
+for _ in range(10):
+    database = Database(tempfile.mkdtemp() + "/d.sqlite")
+    with database.write() as connection:
+        connection.execute("CREATE TABLE note (id INTEGER)")
+        connection.executemany("INSERT INTO note VALUES (?)", [(number,) for number in range(20_000)])
+    ended = []
+    def read():
+        try:
+            while True:
+                with database.read() as connection:
+                    assert len(connection.execute("SELECT id FROM note").fetchall()) == 20_000
+        except StorageClosedError:
+            ended.append("closed")
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.03)
+    database.close()
+    for thread in threads:
+        thread.join()
+    assert ended == ["closed"] * 3, ended
+    assert not database._readers
+"""
+
+
+def test_closing_under_running_reads_lets_them_finish() -> None:
+    # in a process of its own: closing a connection under a statement kills the process
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", CLOSE_UNDER_READERS], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
