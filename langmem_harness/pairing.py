@@ -75,9 +75,9 @@ class AgentMemory:
         memory_mode: Mode | None = "both",
         top_k: int = 5,
         tool_output_trigger: ToolOutputTrigger | None = ("tokens", 2_000),
-        durable_turns: bool = True,
+        durable_turns: bool = False,
     ) -> list[AgentMiddleware[Any, Any, Any]]:
-        """The recommended stack, outermost first: durable turns, long-term memory, compaction, tool outputs.
+        """The recommended stack, outermost first: (durable turns,) long-term memory, compaction, tool outputs.
 
         Recalled memories are added outside compaction, so that they are measured with everything else; tool outputs are
         shortened innermost, before anything else sees them. Each class also works alone, with more settings.
@@ -92,7 +92,9 @@ class AgentMemory:
                 needed.
             top_k: How many memories a search brings.
             tool_output_trigger: Results above this are stored and shortened; None leaves them as they are.
-            durable_turns: Log every step, so that a retried turn repeats no side effect.
+            durable_turns: Log every step, so that a retried turn repeats no side effect. A run with the same thread and
+                the same turn (``turn_id``, else the id of the human message) then is a retry, also from an older
+                checkpoint: to ask anew, pass a new ``turn_id``.
         """
         stack: list[AgentMiddleware[Any, Any, Any]] = []
         if durable_turns:

@@ -27,6 +27,7 @@ from langmem_harness.errors import RecordingError
 
 MESSAGE_KEYS = ("messages", "traj", "history")
 NO_RESULT_TEXT = "(no result was recorded)"
+NO_ANSWER_TEXT = "(no answer was recorded)"
 
 _ROLES = {
     "system": "system",
@@ -172,7 +173,7 @@ def parse_conversation(raw: Sequence[Any], *, source: str, name: str) -> Recorde
     while messages and isinstance(messages[0], SystemMessage):
         system_prompts.append(messages.pop(0).text)
     messages = [_as_input(message, notes) for message in messages]
-    mended = tuple(_merge_answers(_pair_results(messages, notes), notes))
+    mended = tuple(_close_turns(_merge_answers(_pair_results(messages, notes), notes), notes))
     if not any(isinstance(message, HumanMessage) for message in mended):
         raise RecordingError(source, name, "has no user message")
     return RecordedConversation(
@@ -199,7 +200,9 @@ def _parse_messages(raw: Sequence[Any], source: str, name: str) -> Iterator[Base
             raise RecordingError(source, position, f"expected an object, not {_kind(entry)}")
         if isinstance(entry.get("data"), Mapping) and isinstance(entry.get("type"), str):
             try:
-                yield messages_from_dict([dict(entry)])[0]
+                yield messages_from_dict([dict(entry)])[0].model_copy(
+                    update={"id": None}
+                )  # ids may repeat; the thread gives its own
             except Exception as error:
                 raise RecordingError(source, position, f"not a LangChain message: {type(error).__name__}") from error
             continue
@@ -347,3 +350,20 @@ def _merge_answers(messages: Iterable[BaseMessage], notes: Counter[str]) -> Iter
         yield message
     if held is not None:
         yield held
+
+
+def _close_turns(messages: Iterable[BaseMessage], notes: Counter[str]) -> Iterator[BaseMessage]:
+    """Give a turn that ends with a tool result (the user interrupted, the recording stopped) a stand-in answer.
+
+    An agent always asks the model after a result; without one the next turn's answer would be played too early.
+    """
+    previous: BaseMessage | None = None
+    for message in messages:
+        if isinstance(previous, ToolMessage) and not isinstance(message, ToolMessage | AIMessage):
+            notes["turns without an answer, closed"] += 1
+            yield AIMessage(NO_ANSWER_TEXT)
+        yield message
+        previous = message
+    if isinstance(previous, ToolMessage):
+        notes["turns without an answer, closed"] += 1
+        yield AIMessage(NO_ANSWER_TEXT)

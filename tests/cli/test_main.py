@@ -110,3 +110,31 @@ def test_real_recordings_break_no_rule(folder: str, trigger: str, keep: str) -> 
         done = run("replay", str(file), "--trigger", trigger, "--keep", keep, "--limit", "20", "--json")
         assert done.exit_code == 0, file
         assert json.loads(done.stdout)["totals"]["violations"] == 0
+
+
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "function": {"name": "t", "arguments": "{}"}}]}
+RESULT = {"role": "tool", "tool_call_id": "a", "content": "r"}
+ASK, ANSWER = {"role": "user", "content": "x"}, {"role": "assistant", "content": "ok"}
+LANGCHAIN = [
+    {"type": "human", "data": {"content": "x", "id": "1"}},
+    {"type": "ai", "data": {"content": "", "tool_calls": [{"name": "t", "args": {}, "id": None}]}},
+    {"type": "ai", "data": {"content": "y", "id": "1"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("messages", "calls"),
+    [
+        ([ASK, CALL, RESULT, ASK, ANSWER], 3),
+        ([ASK, CALL, RESULT], 2),
+        ([ASK, CALL, ASK, RESULT, ANSWER], 3),
+        ([ASK, CALL, RESULT, ASK, CALL, RESULT, ANSWER, ASK, ANSWER], 5),
+        (LANGCHAIN, 2),
+    ],
+)
+def test_interrupted_turns_are_played_as_they_were(messages: Any, calls: int, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    file.write_text(json.dumps(messages))
+    done = run("replay", str(file), "--trigger", "messages:3", "--keep", "messages:1", "--json")
+    assert done.exit_code == 0, done.exception
+    assert json.loads(done.stdout)["totals"]["calls"] == calls
