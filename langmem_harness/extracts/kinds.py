@@ -5,6 +5,8 @@ Pure and deterministic: the same text and budget always give the same extract.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from langmem_harness.extracts.diffs import extract_diff
 from langmem_harness.extracts.json_values import extract_json
 from langmem_harness.extracts.logs import extract_log, mask_lines
@@ -34,13 +36,26 @@ def extract(text: str, *, max_tokens: int) -> Extract:
         )
     for kind in _KINDS:
         found = kind(text, max_tokens=max_tokens)
-        if found is not None:
+        if found is not None and _fits(found, max_tokens):
             return found
     if _is_program_output(text):
         found = extract_log(text, max_tokens=max_tokens, certain=True)
-        if found is not None:
+        if found is not None and _fits(found, max_tokens):
             return found
-    return extract_prose(text, max_tokens=max_tokens)
+    return _cut(extract_prose(text, max_tokens=max_tokens), max_tokens)
+
+
+def _cut(found: Extract, max_tokens: int) -> Extract:
+    """The extract with as much of its beginning as a budget of a few tokens holds."""
+    text = found.text
+    while (tokens := estimate_text_tokens(text)) > max_tokens:
+        text = text[: min(len(text) - 1, len(text) * max_tokens // tokens)]
+    return found if text == found.text else replace(found, text=text, complete=False)
+
+
+def _fits(found: Extract, max_tokens: int) -> bool:
+    """A frame (headings, ellipses) may be more than a budget of a few tokens holds."""
+    return estimate_text_tokens(found.text) <= max_tokens
 
 
 def _is_program_output(text: str) -> bool:

@@ -102,7 +102,8 @@ def test_threads_and_event_loops_share_one_model(embeddings: LocalEmbeddings) ->
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_forked_child_loads_its_own_model() -> None:
     code = (
-        "import os, sys\n"
+        "import os, sys, warnings\n"
+        "warnings.filterwarnings('ignore', '.*fork.*', DeprecationWarning)\n"  # the fork is what is tested
         "from langmem_harness.embeddings import LocalEmbeddings\n"
         "embeddings = LocalEmbeddings(threads=2)\n"
         "before = embeddings.embed_query('a window seat')\n"
