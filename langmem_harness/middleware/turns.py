@@ -14,10 +14,10 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 
+from langmem_harness.driving import Ask, Body, adrive, computed, drive
 from langmem_harness.errors import ConfigurationError, IdentityError, TurnConflictError, TurnInProgressError
 from langmem_harness.events import EventCallback, TurnReplayed, emit
 from langmem_harness.memory.scope import thread_from_config
-from langmem_harness.middleware.driving import Ask, Body, adrive, computed, drive
 from langmem_harness.middleware.turn_plan import (
     ToolResult,
     find_leftovers,

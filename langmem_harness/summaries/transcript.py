@@ -14,24 +14,10 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langmem_harness.window.messages import canonical_json, role_of, tag_of
-from langmem_harness.window.tokens import estimate_text_tokens
+from langmem_harness.window.tokens import MEDIA_BLOCK_TYPES, TEXT_BLOCK_TYPES, estimate_text_tokens
 
 _REASONING = {"reasoning", "thinking", "redacted_thinking", "reasoning_content"}
-_TEXT = {"text", "input_text", "output_text", "text-plain"}
 _CALLS = {"tool_use", "tool_call", "function_call", "custom_tool_call", "input_json_delta", "tool_call_chunk"}
-_MEDIA = {
-    "image": "image",
-    "image_url": "image",
-    "input_image": "image",
-    "audio": "audio",
-    "input_audio": "audio",
-    "video": "video",
-    "video_url": "video",
-    "file": "file",
-    "input_file": "file",
-    "document": "file",
-    "media": "file",
-}
 _SPEAKER = {"human": "user", "ai": "assistant", "system": "system"}
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{256,}")  # inside a JSON value: so long without a space, it is bytes, not text
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
@@ -202,14 +188,14 @@ def _text_of_block(block: Any) -> str:
     if not isinstance(block, Mapping):
         return str(block)
     kind = str(block.get("type", ""))
-    if kind in _TEXT:
+    if kind in TEXT_BLOCK_TYPES:
         return str(block.get("text") or "")
     if kind in _REASONING or kind in _CALLS:
         return ""
-    if kind in _MEDIA:
+    if kind in MEDIA_BLOCK_TYPES:
         name = block.get("filename") or block.get("name") or block.get("title")
         described = str(block.get("text") or "") if kind in ("document", "file") else ""
-        label = f"[{_MEDIA[kind]}{f' {name}' if isinstance(name, str) and name else ''}]"
+        label = f"[{MEDIA_BLOCK_TYPES[kind]}{f' {name}' if isinstance(name, str) and name else ''}]"
         return f"{label}\n{described}" if described else label
     if kind.endswith("tool_result") and isinstance(block.get("content"), str | list):
         inner = block["content"]

@@ -28,7 +28,7 @@ MEDIA_BLOCK_TOKENS: Mapping[str, int] = {"image": 1_000, "audio": 1_500, "video"
 """Fixed cost of one media block, whatever the length of its base64: providers bill pictures and sound by size in the
 world, not by characters. Deliberately on the high side."""
 
-_MEDIA_TYPES: Mapping[str, str] = {
+MEDIA_BLOCK_TYPES: Mapping[str, str] = {
     "image": "image",
     "image_url": "image",
     "input_image": "image",
@@ -41,8 +41,11 @@ _MEDIA_TYPES: Mapping[str, str] = {
     "document": "file",
     "media": "file",
 }
+"""What kind of media a content block of this type is, over the block types of LangChain and the providers."""
+
 _MEDIA_KEYS = {"data", "base64", "image_url", "file_data"}
-_TEXT_TYPES = {"text", "input_text", "output_text", "text-plain"}
+TEXT_BLOCK_TYPES = frozenset({"text", "input_text", "output_text", "text-plain"})
+"""Types of content blocks that are plain text."""
 
 # Tokens per character by class, in thousandths, for ASCII: letters, digits, spaces, line ends, everything else.
 _CLASS_OF_BYTE = bytes(
@@ -107,10 +110,10 @@ def _estimate_block_tokens(block: Any) -> int:
     if not isinstance(block, Mapping):
         return estimate_text_tokens(str(block))
     kind = str(block.get("type", ""))
-    if kind in _TEXT_TYPES:
+    if kind in TEXT_BLOCK_TYPES:
         return estimate_text_tokens(str(block.get("text") or ""))
-    if kind in _MEDIA_TYPES:
-        return MEDIA_BLOCK_TOKENS[_MEDIA_TYPES[kind]]
+    if kind in MEDIA_BLOCK_TYPES:
+        return MEDIA_BLOCK_TOKENS[MEDIA_BLOCK_TYPES[kind]]
     if kind == "tool_use":
         return 0  # the same call is in `tool_calls`, where it is counted
     if kind == "tool_result" and isinstance(block.get("content"), str | list):
