@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore, GetOp, Op, PutOp, SearchItem
+from langgraph.store.base import GetOp, Op, PutOp, SearchItem
 
+from langmem_harness.driving import Body, adrive, drive
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.layout import episode_links_namespace
+from langmem_harness.memory.backing import FoundItems
 from langmem_harness.memory.found import FoundBy
 from langmem_harness.memory.recall import date_text
 from langmem_harness.memory.records import parse_time
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.service import LongTermMemory
-from langmem_harness.memory.steps import Batch, Find, FoundItems, SaysHow, Steps, arun, run
-from langmem_harness.memory.stored import all_items
 from langmem_harness.screening import screen_text
 from langmem_harness.window.messages import canonical_json, message_identity, tag_of, text_hash
 
@@ -113,7 +113,6 @@ class EpisodeIndex:
         if set(field_weights) != {"text", "context"} or min(field_weights.values()) < 0 or speaker_boost < 0:
             raise ConfigurationError("field_weights needs 'text' and 'context', and no weight or boost below 0")
         self._settings = memory.settings
-        self._store: BaseStore = memory.store
         self._field_weights = dict(field_weights)
         self._speaker_boost = speaker_boost
 
@@ -128,11 +127,11 @@ class EpisodeIndex:
         Returns:
             Items written: those that are new or whose context changed.
         """
-        return run(self._store, self._index(scope, thread_id, utterances))
+        return drive(self._index(scope, thread_id, utterances))
 
     async def aindex_thread(self, scope: MemoryScope, thread_id: str, utterances: Sequence[Utterance]) -> int:
         """Async twin of `index_thread`."""
-        return await arun(self._store, self._index(scope, thread_id, utterances))
+        return await adrive(self._index(scope, thread_id, utterances))
 
     def search(self, scope: MemoryScope, query: str, *, top_k: int = 10, neighbours: int = 0) -> EpisodeResult:
         """What was said about this in earlier threads, best first, ties by key.
@@ -143,15 +142,15 @@ class EpisodeIndex:
             top_k: How many, 1 or more.
             neighbours: How many utterances before and after to return with each, 0 or more.
         """
-        return run(self._store, self.search_steps(scope, query, top_k, neighbours))
+        return drive(self.search_steps(scope, query, top_k, neighbours))
 
     async def asearch(self, scope: MemoryScope, query: str, *, top_k: int = 10, neighbours: int = 0) -> EpisodeResult:
         """Async twin of `search`."""
-        return await arun(self._store, self.search_steps(scope, query, top_k, neighbours))
+        return await adrive(self.search_steps(scope, query, top_k, neighbours))
 
-    # -- steps --------------------------------------------------------------------------------------------------
+    # -- bodies -------------------------------------------------------------------------------------------------
 
-    def _index(self, scope: MemoryScope, thread_id: str, utterances: Sequence[Utterance]) -> Steps[int]:
+    def _index(self, scope: MemoryScope, thread_id: str, utterances: Sequence[Utterance]) -> Body[int]:
         if not utterances:
             return 0
         texts = yield from self._settings.redacted([one.text for one in utterances], surface="episode")
@@ -159,7 +158,7 @@ class EpisodeIndex:
         values = {
             episode_key(thread_id, position): _value(thread_id, position, clean) for position in range(len(clean))
         }
-        *stored, link = yield Batch(
+        *stored, link = yield self._settings.backing.batch(
             [
                 *(GetOp(scope.episodes, key) for key in values),
                 GetOp(episode_links_namespace(thread_id), _link_key(scope)),
@@ -171,31 +170,35 @@ class EpisodeIndex:
         ]
         if not changed and not gone:
             return 0
-        yield Batch(  # the links first: what is written after them can always be erased
+        yield self._settings.backing.batch(  # the links first: what is written after them can always be erased
             [
                 *_speaker_rows(scope, thread_id, clean, values),
                 *(PutOp(scope.episodes, key, None) for key in gone),
             ]
         )
         # LangGraph's in-memory store refuses a batch that has the same text twice, which contexts of short threads do.
-        size = len(changed) if isinstance(self._store, SaysHow) else 1
+        size = len(changed) if self._settings.backing.says_how else 1
         for start in range(0, len(changed), size or 1):
             keys = changed[start : start + size]
-            yield Batch([PutOp(scope.episodes, key, values[key], ["text", "context"]) for key in keys])
+            yield self._settings.backing.batch(
+                [PutOp(scope.episodes, key, values[key], ["text", "context"]) for key in keys]
+            )
         return len(changed)
 
-    def search_steps(self, scope: MemoryScope, query: str, top_k: int, neighbours: int) -> Steps[EpisodeResult]:
-        """The steps of `search`, for code that has two faces itself."""
+    def search_steps(self, scope: MemoryScope, query: str, top_k: int, neighbours: int) -> Body[EpisodeResult]:
+        """The body of `search`, for code that has two faces itself."""
         if top_k < 1 or neighbours < 0:
             raise ConfigurationError("top_k must be 1 or more, neighbours 0 or more")
         if not query.strip():
             return EpisodeResult()
         (clean,) = yield from self._settings.redacted([query], surface="query")
-        rows = yield from all_items(scope.episode_speakers)
+        rows = yield from self._settings.backing.all_items(scope.episode_speakers)
         named = find_named_speakers(clean or "", {row.value["speaker"] for row in rows})
         wanted = without_names(clean or "", named)
         pool = max(50, top_k * _POOL_FACTOR)
-        answer: FoundItems = yield Find(scope.episodes, wanted, pool, None, None, self._field_weights)
+        answer: FoundItems = yield self._settings.backing.find(
+            scope.episodes, wanted, pool, field_weights=self._field_weights
+        )
         ranked = self._ranked(answer.items, named)[:top_k]
         episodes = [_episode(item, score) for item, score in ranked]
         if neighbours:
@@ -212,14 +215,14 @@ class EpisodeIndex:
         ]
         return sorted(scored, key=lambda pair: (pair[1] is None, -(pair[1] or 0.0), pair[0].key))
 
-    def _with_neighbours(self, scope: MemoryScope, episodes: Sequence[Episode], count: int) -> Steps[list[Episode]]:
+    def _with_neighbours(self, scope: MemoryScope, episodes: Sequence[Episode], count: int) -> Body[list[Episode]]:
         wanted = {
             (episode.thread_id, position): episode_key(episode.thread_id, position)
             for episode in episodes
             for position in range(max(0, episode.position - count), episode.position + count + 1)
             if position != episode.position
         }
-        items = yield Batch([GetOp(scope.episodes, key) for key in wanted.values()])
+        items = yield self._settings.backing.batch([GetOp(scope.episodes, key) for key in wanted.values()])
         around = {place: _utterance(item.value) for place, item in zip(wanted, items, strict=True) if item is not None}
         return [
             replace(
@@ -233,7 +236,7 @@ class EpisodeIndex:
             for episode in episodes
         ]
 
-    def _shown(self, episodes: Sequence[Episode]) -> Steps[list[Episode]]:
+    def _shown(self, episodes: Sequence[Episode]) -> Body[list[Episode]]:
         """Rows written before redaction was on are redacted now."""
         spoken = [one for episode in episodes for one in (episode.utterance, *episode.neighbours)]
         texts = iter((yield from self._settings.redacted([one.text for one in spoken], surface="recall")))

@@ -1,4 +1,4 @@
-"""Forgetting, as steps: a memory, an owner, a thread, what has expired. Always within named scopes."""
+"""Forgetting, as bodies for `drive`: a memory, an owner, a thread, what has expired. Always within named scopes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from langgraph.store.base import Op, PutOp
 
+from langmem_harness.driving import Body
 from langmem_harness.events import DataErased, MemoryWritten
 from langmem_harness.layout import episode_links_namespace, memory_links_namespace, promotion_namespace
 from langmem_harness.memory.reading import Reading, not_found
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
-from langmem_harness.memory.steps import Batch, Steps
-from langmem_harness.memory.stored import all_items, put_current, put_version, record_of, remove_all
+from langmem_harness.memory.stored import put_current, put_version, record_of, remove_all
 from langmem_harness.receipts import ErasureReceipt
 
 
@@ -26,7 +26,7 @@ class Erasing:
         self._settings = settings
         self._reading = reading
 
-    def delete(self, scope: MemoryScope, key: str) -> Steps[ErasureReceipt]:
+    def delete(self, scope: MemoryScope, key: str) -> Body[ErasureReceipt]:
         """Forget one memory with its history and the links to it."""
         current = yield from self._reading.current(scope, key)
         if current is None:
@@ -37,57 +37,57 @@ class Erasing:
         remaining = {"memories": int(left is not None), "versions": len(versions)}
         return self._receipt({**scope.to_dict(), "key": key}, counts, remaining)
 
-    def forget_all(self, scope: MemoryScope) -> Steps[ErasureReceipt]:
+    def forget_all(self, scope: MemoryScope) -> Body[ErasureReceipt]:
         """Forget everything of exactly this scope, expired memories and histories without a memory included."""
         counts: Counter[str] = Counter()
-        keys = {item.key for item in (yield from all_items(scope.memories))}
-        keys |= {item.value["of"] for item in (yield from all_items(scope.versions))}
+        keys = {item.key for item in (yield from self._settings.backing.all_items(scope.memories))}
+        keys |= {item.value["of"] for item in (yield from self._settings.backing.all_items(scope.versions))}
         for key in sorted(keys):
             counts += yield from self._remove(scope, key, (yield from self._reading.current(scope, key)))
         for namespace in (scope.episodes, scope.episode_speakers):
-            items = yield from all_items(namespace)
-            yield Batch([PutOp(namespace, item.key, None) for item in items])
+            items = yield from self._settings.backing.all_items(namespace)
+            yield self._settings.backing.batch([PutOp(namespace, item.key, None) for item in items])
             if namespace == scope.episodes and items:
                 counts["episodes"] = len(items)
         remaining = {
-            "episodes": len((yield from all_items(scope.episodes))),
-            "memories": len((yield from all_items(scope.memories))),
-            "versions": len((yield from all_items(scope.versions))),
+            "episodes": len((yield from self._settings.backing.all_items(scope.episodes))),
+            "memories": len((yield from self._settings.backing.all_items(scope.memories))),
+            "versions": len((yield from self._settings.backing.all_items(scope.versions))),
         }
         return self._receipt(scope.to_dict(), counts, remaining)
 
-    def purge(self, scope: MemoryScope) -> Steps[ErasureReceipt]:
+    def purge(self, scope: MemoryScope) -> Body[ErasureReceipt]:
         """Remove what has expired."""
         counts: Counter[str] = Counter()
         now = self._settings.clock()
-        for item in (yield from all_items(scope.memories)):
+        for item in (yield from self._settings.backing.all_items(scope.memories)):
             record = record_of(item, scope)
             if record.has_expired(now):
                 counts += yield from self._remove(scope, record.key, record)
         return self._receipt({**scope.to_dict(), "expired_before": now.isoformat()}, counts, {})
 
-    def erase_thread(self, thread_id: str) -> Steps[ErasureReceipt]:
+    def erase_thread(self, thread_id: str) -> Body[ErasureReceipt]:
         """Take a thread out of every memory that cites it; what cites nothing else goes.
 
         The thread is all that is named here: the links written beside each memory lead to the scopes.
         """
         counts: Counter[str] = Counter()
-        for link in (yield from all_items(memory_links_namespace(thread_id))):
+        for link in (yield from self._settings.backing.all_items(memory_links_namespace(thread_id))):
             scope = MemoryScope.from_dict(link.value["scope"])
             counts += yield from self._take_out(scope, link.value["key"], thread_id)
         counts += yield from self._remove_episodes(thread_id)
-        read = yield from all_items(promotion_namespace(thread_id))
-        yield Batch([PutOp(promotion_namespace(thread_id), item.key, None) for item in read])
-        left = yield from all_items(memory_links_namespace(thread_id))
-        left += yield from all_items(episode_links_namespace(thread_id))
+        read = yield from self._settings.backing.all_items(promotion_namespace(thread_id))
+        yield self._settings.backing.batch([PutOp(promotion_namespace(thread_id), item.key, None) for item in read])
+        left = yield from self._settings.backing.all_items(memory_links_namespace(thread_id))
+        left += yield from self._settings.backing.all_items(episode_links_namespace(thread_id))
         return self._receipt({"thread_id": thread_id}, counts, {"links": len(left)})
 
-    def _remove_episodes(self, thread_id: str) -> Steps[Counter[str]]:
+    def _remove_episodes(self, thread_id: str) -> Body[Counter[str]]:
         links = episode_links_namespace(thread_id)
         counts: Counter[str] = Counter()
-        for link in (yield from all_items(links)):
+        for link in (yield from self._settings.backing.all_items(links)):
             scope = MemoryScope.from_dict(link.value["scope"])
-            yield Batch(
+            yield self._settings.backing.batch(
                 [
                     *(PutOp(scope.episodes, key, None) for key in link.value["keys"]),
                     *(PutOp(scope.episode_speakers, key, None) for key in link.value["speakers"]),
@@ -99,14 +99,14 @@ class Erasing:
 
     # -- parts --------------------------------------------------------------------------------------------------
 
-    def _remove(self, scope: MemoryScope, key: str, current: MemoryRecord | None) -> Steps[Counter[str]]:
+    def _remove(self, scope: MemoryScope, key: str, current: MemoryRecord | None) -> Body[Counter[str]]:
         versions = yield from self._reading.versions(scope, key)
         statements = [*versions] if current is None else [current, *versions]
-        yield Batch(remove_all(key, scope, statements))
+        yield self._settings.backing.batch(remove_all(key, scope, statements))
         self._emit_forgotten(key, statements)
         return Counter(memories=0 if current is None else 1, versions=len(versions))
 
-    def _take_out(self, scope: MemoryScope, key: str, thread_id: str) -> Steps[Counter[str]]:
+    def _take_out(self, scope: MemoryScope, key: str, thread_id: str) -> Body[Counter[str]]:
         current = yield from self._reading.current(scope, key)
         versions = yield from self._reading.versions(scope, key)
         kept = [left for version in versions if (left := without_thread(version, thread_id)) is not None]
@@ -118,7 +118,7 @@ class Erasing:
         if successor is not None:
             rewritten = [operation for version in kept for operation in put_version(version)]
             operations = _last_write_each([*operations, *rewritten, *put_current(successor)])
-        yield Batch(operations)
+        yield self._settings.backing.batch(operations)
         self._emit_forgotten(key, statements)
         lost = current is not None and (successor is None or successor.version != current.version)
         return Counter(memories=int(lost), versions=len(versions) - len(kept), links=1)

@@ -1,16 +1,16 @@
-"""Bringing exported memories back, as steps: edits, deletions and additions are recognised."""
+"""Bringing exported memories back, as bodies for `drive`: edits, deletions and additions are recognised."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from langmem_harness.driving import Body
 from langmem_harness.memory.erasing import Erasing
 from langmem_harness.memory.export import ImportReport, MemoryExport, reads_the_same
 from langmem_harness.memory.reading import Reading
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
-from langmem_harness.memory.steps import Steps
 from langmem_harness.memory.writing import Writing
 
 
@@ -23,7 +23,7 @@ class Importing:
         self._writing = writing
         self._erasing = erasing
 
-    def import_all(self, scope: MemoryScope, export: MemoryExport) -> Steps[ImportReport]:
+    def import_all(self, scope: MemoryScope, export: MemoryExport) -> Body[ImportReport]:
         """Make the scope say what the export says, where the export says something."""
         added, edited, deleted = [], [], []
         unchanged = 0
@@ -55,7 +55,7 @@ class Importing:
 
     def _write(
         self, scope: MemoryScope, record: MemoryRecord, current: MemoryRecord | None
-    ) -> Steps[tuple[str | None, str]]:
+    ) -> Body[tuple[str | None, str]]:
         now = self._settings.clock()
         if record.has_expired(now):
             return None, "expired"

@@ -10,12 +10,15 @@ from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.store.base import GetOp, PutOp
 
+from langmem_harness.driving import Ask, Body, adrive, computed, drive
 from langmem_harness.errors import ConfigurationError, RefusedError
 from langmem_harness.events import MemoryPromoted
 from langmem_harness.layout import promotion_namespace
+from langmem_harness.memory.backing import Backing
 from langmem_harness.memory.evidence import human_messages
 from langmem_harness.memory.gate import find_drop_reason, find_message
 from langmem_harness.memory.proposals import Proposal, find_proposals
@@ -23,8 +26,10 @@ from langmem_harness.memory.proposer import parse_proposals, render_request
 from langmem_harness.memory.records import MemorySource, parse_time
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.service import LongTermMemory
-from langmem_harness.memory.steps import Ask, Batch, Call, Steps, arun, run
 from langmem_harness.window.messages import canonical_json, content_hash, message_identity, text_hash
+
+_SILENT: RunnableConfig = {"tags": ["langsmith:nostream"], "callbacks": []}
+"""No token of an internal call may reach the user's stream: the tag stops one way there, no callbacks the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +90,12 @@ class Promoter:
             ConfigurationError: There is no checkpointer.
         """
         found = self._saver.get_tuple(_top_level(thread_id))
-        return run(self._memory.store, self._promote(scope, thread_id, *_read_checkpoint(found)))
+        return drive(self._promote(scope, thread_id, *_read_checkpoint(found)))
 
     async def apromote(self, scope: MemoryScope, thread_id: str) -> PromotionReport:
         """Async twin of `promote`."""
         found = await self._saver.aget_tuple(_top_level(thread_id))
-        return await arun(self._memory.store, self._promote(scope, thread_id, *_read_checkpoint(found)))
+        return await adrive(self._promote(scope, thread_id, *_read_checkpoint(found)))
 
     def promote_messages(
         self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], *, stated_at: datetime | None = None
@@ -103,20 +108,20 @@ class Promoter:
             messages: In order.
             stated_at: When the newest was said; default: now.
         """
-        return run(self._memory.store, self._promote(scope, thread_id, messages, stated_at))
+        return drive(self._promote(scope, thread_id, messages, stated_at))
 
     async def apromote_messages(
         self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], *, stated_at: datetime | None = None
     ) -> PromotionReport:
         """Async twin of `promote_messages`."""
-        return await arun(self._memory.store, self._promote(scope, thread_id, messages, stated_at))
+        return await adrive(self._promote(scope, thread_id, messages, stated_at))
 
-    # -- steps --------------------------------------------------------------------------------------------------
+    # -- bodies -------------------------------------------------------------------------------------------------
 
     def _promote(
         self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], stated_at: datetime | None
-    ) -> Steps[PromotionReport]:
-        position = _Position.of(scope, thread_id)
+    ) -> Body[PromotionReport]:
+        position = _Position.of(self._memory.settings.backing, scope, thread_id)
         done = yield from position.read()
         people = human_messages(messages)
         new = [message for message in people if _mark(message) not in done]
@@ -125,7 +130,9 @@ class Promoter:
         if self._model is not None and new:
             proposals += yield from self._asked(self._model, new, dropped)
         proposals = _without_doubles(proposals)
-        reasons = yield Call(lambda: [find_drop_reason(proposal, new, self._find_secrets) for proposal in proposals])
+        reasons = yield computed(
+            lambda: [find_drop_reason(proposal, new, self._find_secrets) for proposal in proposals]
+        )
         kept: list[str] = []
         for proposal, reason in zip(proposals, reasons, strict=True):
             message = find_message(new, proposal.quote)
@@ -145,9 +152,9 @@ class Promoter:
 
     def _asked(
         self, model: BaseChatModel, messages: Sequence[HumanMessage], dropped: Counter[str]
-    ) -> Steps[list[Proposal]]:
+    ) -> Body[list[Proposal]]:
         said = yield from self._memory.settings.redacted([message.text for message in messages], surface="promotion")
-        answer = yield Ask(model, render_request([text or "" for text in said]))
+        answer = yield _asked(model, render_request([text or "" for text in said]))
         proposals, unreadable = parse_proposals(answer.text)
         if unreadable:
             dropped["unreadable"] += unreadable
@@ -162,7 +169,7 @@ class Promoter:
         people: Sequence[HumanMessage],
         stated_at: datetime | None,
         dropped: Counter[str],
-    ) -> Steps[str | None]:
+    ) -> Body[str | None]:
         at = stated_at or self._memory.settings.clock()
         behind = len(people) - 1 - people.index(message)  # later in the thread is newer, a microsecond each
         result = yield from self._memory.writing.upsert(
@@ -203,19 +210,20 @@ class Promoter:
 class _Position:
     """Which messages of a thread were read for a scope; lies below the thread and goes with it."""
 
+    backing: Backing
     namespace: tuple[str, ...]
     key: str
 
     @classmethod
-    def of(cls, scope: MemoryScope, thread_id: str) -> _Position:
-        return cls(promotion_namespace(thread_id), text_hash(canonical_json(scope.memories))[7:39])
+    def of(cls, backing: Backing, scope: MemoryScope, thread_id: str) -> _Position:
+        return cls(backing, promotion_namespace(thread_id), text_hash(canonical_json(scope.memories))[7:39])
 
-    def read(self) -> Steps[set[str]]:
-        (item,) = yield Batch([GetOp(self.namespace, self.key)])
+    def read(self) -> Body[set[str]]:
+        (item,) = yield self.backing.batch([GetOp(self.namespace, self.key)])
         return set() if item is None else set(item.value.get("read", ()))
 
-    def write(self, marks: set[str]) -> Steps[None]:
-        yield Batch([PutOp(self.namespace, self.key, {"read": sorted(marks)}, False)])
+    def write(self, marks: set[str]) -> Body[None]:
+        yield self.backing.batch([PutOp(self.namespace, self.key, {"read": sorted(marks)}, False)])
 
 
 def _mark(message: HumanMessage) -> str:
@@ -229,6 +237,11 @@ def _without_doubles(proposals: Sequence[Proposal]) -> list[Proposal]:
     for proposal in proposals:
         seen.setdefault(proposal.text.casefold().strip(" ."), proposal)
     return list(seen.values())
+
+
+def _asked(model: BaseChatModel, messages: Sequence[BaseMessage]) -> Ask:
+    """A question to a chat model, kept out of the user's stream; the answer is its message."""
+    return Ask(do=lambda: model.invoke(messages, _SILENT), ado=lambda: model.ainvoke(messages, _SILENT))
 
 
 def _top_level(thread_id: str) -> Any:

@@ -1,4 +1,4 @@
-"""Reading memory, as steps."""
+"""Reading memory, as bodies for `drive`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, Unpack
 
 from langgraph.store.base import GetOp, SearchItem, SearchOp
 
+from langmem_harness.driving import Body
 from langmem_harness.errors import ConfigurationError, NotFoundError
+from langmem_harness.memory.backing import FoundItems
 from langmem_harness.memory.found import FoundBy, Layer, RecalledMemory, RecallResult, merge_layers
 from langmem_harness.memory.options import RecallOptions, SearchOptions
 from langmem_harness.memory.records import MemoryRecord, is_key, key_of_version
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
-from langmem_harness.memory.steps import Batch, Find, FoundItems, Steps
-from langmem_harness.memory.stored import all_items, record_of
+from langmem_harness.memory.stored import record_of
 
 SUMMARY = "summary"
 """Kind of the memories that sum up a conversation; a layer of their own in a recall."""
@@ -33,7 +34,7 @@ class Reading:
     def __init__(self, settings: MemorySettings) -> None:
         self._settings = settings
 
-    def get(self, scope: MemoryScope, key: str) -> Steps[MemoryRecord]:
+    def get(self, scope: MemoryScope, key: str) -> Body[MemoryRecord]:
         """One memory."""
         record = yield from self.current(scope, key)
         if record is None or record.has_expired(self._settings.clock()):
@@ -41,15 +42,15 @@ class Reading:
         (shown,) = yield from self._settings.redacted_records([record])
         return shown
 
-    def list_all(self, scope: MemoryScope, *, kind: str | None = None) -> Steps[tuple[MemoryRecord, ...]]:
+    def list_all(self, scope: MemoryScope, *, kind: str | None = None) -> Body[tuple[MemoryRecord, ...]]:
         """Every memory, newest first, ties by key."""
-        items = yield from all_items(scope.memories, None if kind is None else {"kind": kind})
+        items = yield from self._settings.backing.all_items(scope.memories, None if kind is None else {"kind": kind})
         now = self._settings.clock()
         records = [record for item in items if not (record := record_of(item, scope)).has_expired(now)]
         shown = yield from self._settings.redacted_records(records)
         return tuple(sorted(shown, key=_newest_first))
 
-    def history(self, scope: MemoryScope, key: str) -> Steps[tuple[MemoryRecord, ...]]:
+    def history(self, scope: MemoryScope, key: str) -> Body[tuple[MemoryRecord, ...]]:
         """The current memory, then every other statement under its key, newest first."""
         record = yield from self.current(scope, key)
         if record is None:
@@ -59,7 +60,7 @@ class Reading:
         others.sort(key=lambda version: (-version.ordinal, version.version))
         return tuple((yield from self._settings.redacted_records([record, *others])))
 
-    def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> Steps[RecallResult]:
+    def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> Body[RecallResult]:
         """The best memories for a query; the newest ones when the query is blank."""
         top_k = options.get("top_k", DEFAULT_TOP_K)
         if top_k < 1:
@@ -74,7 +75,7 @@ class Reading:
         found = yield from self._searched(scope, query, top_k, filter, threshold, mmr_lambda)
         return (yield from self._shown(scope, found))
 
-    def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> Steps[RecallResult]:
+    def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> Body[RecallResult]:
         """The layers of a hierarchical recall, merged."""
         recent, semantic = options.get("recent", 5), options.get("semantic", 3)
         summaries, limit = options.get("summaries", 2), options.get("limit", 10)
@@ -94,11 +95,11 @@ class Reading:
                 layers["summary"] = yield from self._searched(scope, query, summaries, {"kind": SUMMARY}, threshold)
         return (yield from self._shown(scope, merge_layers(layers, limit)))
 
-    def pinned(self, scope: MemoryScope, pins: Sequence[str]) -> Steps[list[MemoryRecord | None]]:
+    def pinned(self, scope: MemoryScope, pins: Sequence[str]) -> Body[list[MemoryRecord | None]]:
         """The statements with these version keys, current or superseded; None for those that were forgotten."""
         if not pins:
             return []
-        items = yield Batch(
+        items = yield self._settings.backing.batch(
             [
                 *(GetOp(scope.memories, key_of_version(pin)) for pin in pins),
                 *(GetOp(scope.versions, pin) for pin in pins),
@@ -113,30 +114,30 @@ class Reading:
         by_pin = dict(zip(found, shown, strict=True))
         return [by_pin.get(pin) for pin in pins]
 
-    def near(self, scope: MemoryScope, text: str, cosine: float) -> Steps[list[MemoryRecord]]:
+    def near(self, scope: MemoryScope, text: str, cosine: float) -> Body[list[MemoryRecord]]:
         """The memories without a slot that are at least this close in meaning, best first; none without vectors."""
-        (items,) = yield Batch([SearchOp(scope.memories, None, 3, 0, text)])
+        (items,) = yield self._settings.backing.batch([SearchOp(scope.memories, None, 3, 0, text)])
         return [
             hit.record
             for hit in self._found(scope, items)
             if hit.cosine is not None and hit.cosine >= cosine and hit.record.subject is None
         ]
 
-    def current(self, scope: MemoryScope, key: str) -> Steps[MemoryRecord | None]:
+    def current(self, scope: MemoryScope, key: str) -> Body[MemoryRecord | None]:
         """The stored record as it is: not redacted, perhaps expired."""
         if not is_key(key):
             return None
-        (item,) = yield Batch([GetOp(scope.memories, key)])
+        (item,) = yield self._settings.backing.batch([GetOp(scope.memories, key)])
         return None if item is None else record_of(item, scope)
 
-    def versions(self, scope: MemoryScope, key: str) -> Steps[list[MemoryRecord]]:
+    def versions(self, scope: MemoryScope, key: str) -> Body[list[MemoryRecord]]:
         """The statements in the history of a key, as they are stored, in no order."""
-        items = yield from all_items(scope.versions, {"of": key})
+        items = yield from self._settings.backing.all_items(scope.versions, {"of": key})
         return [record_of(item, scope, key=key) for item in items]
 
     # -- parts --------------------------------------------------------------------------------------------------
 
-    def _redacted_query(self, query: str) -> Steps[str]:
+    def _redacted_query(self, query: str) -> Body[str]:
         """Queries are embedded too, perhaps by somebody else's server."""
         (clean,) = yield from self._settings.redacted([query], surface="query")
         return clean or ""
@@ -149,10 +150,12 @@ class Reading:
         filter: dict[str, Any] | None,
         threshold: float | None,
         mmr_lambda: float | None = None,
-    ) -> Steps[RecallResult]:
+    ) -> Body[RecallResult]:
         limit = top_k
         while True:
-            answer: FoundItems = yield Find(scope.memories, query, limit, filter, mmr_lambda)
+            answer: FoundItems = yield self._settings.backing.find(
+                scope.memories, query, limit, filter=filter, mmr_lambda=mmr_lambda
+            )
             found = self._found(scope, answer.items, threshold)
             expired = self._count_expired(scope, answer.items)
             if not expired or len(answer.items) < limit or len(answer.items) - expired >= top_k:
@@ -168,15 +171,15 @@ class Reading:
             degraded=degraded,
         )
 
-    def _newest(self, scope: MemoryScope, count: int, filter: dict[str, Any] | None) -> Steps[RecallResult]:
+    def _newest(self, scope: MemoryScope, count: int, filter: dict[str, Any] | None) -> Body[RecallResult]:
         limit = count
         while True:
-            if self._settings.lists_newest_first:
-                (items,) = yield Batch([SearchOp(scope.memories, filter, limit, 0, None)])
+            if self._settings.backing.lists_newest_first:
+                (items,) = yield self._settings.backing.batch([SearchOp(scope.memories, filter, limit, 0, None)])
             else:
-                items = yield from all_items(scope.memories, filter)
+                items = yield from self._settings.backing.all_items(scope.memories, filter)
             found = sorted(self._found(scope, items), key=lambda hit: _newest_first(hit.record))
-            if len(found) >= count or len(items) < limit or not self._settings.lists_newest_first:
+            if len(found) >= count or len(items) < limit or not self._settings.backing.lists_newest_first:
                 return RecallResult(memories=tuple(found[:count]), retrieval="recent")
             limit *= 2  # expired ones took places
 
@@ -210,13 +213,13 @@ class Reading:
         now = self._settings.clock()
         return sum(record_of(item, scope).has_expired(now) for item in items)
 
-    def _shown(self, scope: MemoryScope, result: RecallResult) -> Steps[RecallResult]:
+    def _shown(self, scope: MemoryScope, result: RecallResult) -> Body[RecallResult]:
         """Redact, and mark what was concluded from a statement that is not the current one any more."""
         records = yield from self._settings.redacted_records(found.record for found in result)
         parents = list(dict.fromkeys(pin for record in records for pin in record.derived_from))
         current: set[str] = set()
         if parents:
-            items = yield Batch([GetOp(scope.memories, key_of_version(pin)) for pin in parents])
+            items = yield self._settings.backing.batch([GetOp(scope.memories, key_of_version(pin)) for pin in parents])
             current = {record_of(item, scope).version_key for item in items if item is not None}
         memories = tuple(
             dataclasses.replace(found, record=record, outdated=not current.issuperset(record.derived_from))

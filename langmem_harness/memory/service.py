@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Unpack
 
 from langgraph.store.base import BaseStore
-from langgraph.store.memory import InMemoryStore
 
+from langmem_harness.driving import adrive, drive
 from langmem_harness.events import EventCallback
 from langmem_harness.memory.admission import AdmissionPolicy
+from langmem_harness.memory.backing import Backing
 from langmem_harness.memory.erasing import Erasing
 from langmem_harness.memory.export import ImportReport, MemoryExport
 from langmem_harness.memory.found import RecallResult
@@ -20,7 +21,6 @@ from langmem_harness.memory.reading import Reading
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings, TextRedactor, utc_now
-from langmem_harness.memory.steps import arun, run
 from langmem_harness.memory.writing import Writing
 from langmem_harness.receipts import ErasureReceipt
 from langmem_harness.redaction import Redactor
@@ -33,7 +33,7 @@ class LongTermMemory:
     """Memories of one owner at a time, with where each comes from.
 
     Every call names a `MemoryScope`; there is no call that reaches over scopes. Each method has an async twin
-    (``a`` + name) that runs the same steps.
+    (``a`` + name) that runs the same body.
 
     Args:
         store: Any LangGraph store. `FaissStore` searches by meaning and by words; others search by meaning when they
@@ -45,7 +45,7 @@ class LongTermMemory:
 
     Attributes:
         settings: What the object was made with.
-        reading, writing, erasing, importing: The same calls as steps, for code that has two faces itself.
+        reading, writing, erasing, importing: The same calls as bodies for `drive`, for code that has two faces itself.
 
     Example:
         >>> from langgraph.store.memory import InMemoryStore
@@ -68,11 +68,11 @@ class LongTermMemory:
     ) -> None:
         self.store = store
         self.settings = MemorySettings(
+            backing=Backing(store),
             policy=policy or AdmissionPolicy(),
             redactor=redactor,
             clock=clock,
             on_event=on_event,
-            lists_newest_first=not isinstance(store, InMemoryStore),  # that one lists in the order of writing
         )
         self.reading = Reading(self.settings)
         self.writing = Writing(self.settings, self.reading)
@@ -81,27 +81,27 @@ class LongTermMemory:
 
     def upsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> UpsertResult:
         """Remember a statement, or say which rule refused it (see `UpsertOptions`)."""
-        return run(self.store, self.writing.upsert(scope, text, **options))
+        return drive(self.writing.upsert(scope, text, **options))
 
     async def aupsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> UpsertResult:
         """Async twin of `upsert`."""
-        return await arun(self.store, self.writing.upsert(scope, text, **options))
+        return await adrive(self.writing.upsert(scope, text, **options))
 
     def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> RecallResult:
         """Find memories by meaning and words, best first (see `SearchOptions`)."""
-        return run(self.store, self.reading.search(scope, query, **options))
+        return drive(self.reading.search(scope, query, **options))
 
     async def asearch(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> RecallResult:
         """Async twin of `search`."""
-        return await arun(self.store, self.reading.search(scope, query, **options))
+        return await adrive(self.reading.search(scope, query, **options))
 
     def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
         """What to put in front of a model: the best of a search, the newest, and summaries (see `RecallOptions`)."""
-        return run(self.store, self.reading.recall(scope, query, **options))
+        return drive(self.reading.recall(scope, query, **options))
 
     async def arecall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
         """Async twin of `recall`."""
-        return await arun(self.store, self.reading.recall(scope, query, **options))
+        return await adrive(self.reading.recall(scope, query, **options))
 
     def get(self, scope: MemoryScope, key: str) -> MemoryRecord:
         """The memory with this key.
@@ -109,11 +109,11 @@ class LongTermMemory:
         Raises:
             NotFoundError: Unknown, expired, or of another scope: the answer is the same.
         """
-        return run(self.store, self.reading.get(scope, key))
+        return drive(self.reading.get(scope, key))
 
     async def aget(self, scope: MemoryScope, key: str) -> MemoryRecord:
         """Async twin of `get`."""
-        return await arun(self.store, self.reading.get(scope, key))
+        return await adrive(self.reading.get(scope, key))
 
     def delete(self, scope: MemoryScope, key: str) -> ErasureReceipt:
         """Forget one memory with its history.
@@ -121,43 +121,43 @@ class LongTermMemory:
         Raises:
             NotFoundError: Unknown, or of another scope: the answer is the same.
         """
-        return run(self.store, self.erasing.delete(scope, key))
+        return drive(self.erasing.delete(scope, key))
 
     async def adelete(self, scope: MemoryScope, key: str) -> ErasureReceipt:
         """Async twin of `delete`."""
-        return await arun(self.store, self.erasing.delete(scope, key))
+        return await adrive(self.erasing.delete(scope, key))
 
     def forget_all(self, scope: MemoryScope) -> ErasureReceipt:
         """Forget everything of exactly this scope; other users, tenants and agents keep theirs."""
-        return run(self.store, self.erasing.forget_all(scope))
+        return drive(self.erasing.forget_all(scope))
 
     async def aforget_all(self, scope: MemoryScope) -> ErasureReceipt:
         """Async twin of `forget_all`."""
-        return await arun(self.store, self.erasing.forget_all(scope))
+        return await adrive(self.erasing.forget_all(scope))
 
     def erase_thread(self, thread_id: str) -> ErasureReceipt:
         """Take a thread out of every memory, of whatever owner, that cites it; what cites nothing else goes."""
-        return run(self.store, self.erasing.erase_thread(thread_id))
+        return drive(self.erasing.erase_thread(thread_id))
 
     async def aerase_thread(self, thread_id: str) -> ErasureReceipt:
         """Async twin of `erase_thread`."""
-        return await arun(self.store, self.erasing.erase_thread(thread_id))
+        return await adrive(self.erasing.erase_thread(thread_id))
 
     def purge(self, scope: MemoryScope) -> ErasureReceipt:
         """Remove what has expired; until then it lies in the store but is never found."""
-        return run(self.store, self.erasing.purge(scope))
+        return drive(self.erasing.purge(scope))
 
     async def apurge(self, scope: MemoryScope) -> ErasureReceipt:
         """Async twin of `purge`."""
-        return await arun(self.store, self.erasing.purge(scope))
+        return await adrive(self.erasing.purge(scope))
 
     def list(self, scope: MemoryScope, *, kind: str | None = None) -> tuple[MemoryRecord, ...]:
         """Every memory of the scope that has not expired, newest first, ties by key."""
-        return run(self.store, self.reading.list_all(scope, kind=kind))
+        return drive(self.reading.list_all(scope, kind=kind))
 
     async def alist(self, scope: MemoryScope, *, kind: str | None = None) -> tuple[MemoryRecord, ...]:
         """Async twin of `list`."""
-        return await arun(self.store, self.reading.list_all(scope, kind=kind))
+        return await adrive(self.reading.list_all(scope, kind=kind))
 
     def history(self, scope: MemoryScope, key: str) -> tuple[MemoryRecord, ...]:
         """The current memory and every statement it superseded, newest first.
@@ -165,11 +165,11 @@ class LongTermMemory:
         Raises:
             NotFoundError: Unknown, or of another scope.
         """
-        return run(self.store, self.reading.history(scope, key))
+        return drive(self.reading.history(scope, key))
 
     async def ahistory(self, scope: MemoryScope, key: str) -> tuple[MemoryRecord, ...]:
         """Async twin of `history`."""
-        return await arun(self.store, self.reading.history(scope, key))
+        return await adrive(self.reading.history(scope, key))
 
     def export(self, scope: MemoryScope) -> MemoryExport:
         """The current memories of a scope, to be written as JSON lines or Markdown; histories stay in the store."""
@@ -181,8 +181,8 @@ class LongTermMemory:
 
     def import_(self, scope: MemoryScope, export: MemoryExport) -> ImportReport:
         """Bring an export back: what is new is added, what was edited is changed, what was deleted is forgotten."""
-        return run(self.store, self.importing.import_all(scope, export))
+        return drive(self.importing.import_all(scope, export))
 
     async def aimport_(self, scope: MemoryScope, export: MemoryExport) -> ImportReport:
         """Async twin of `import_`."""
-        return await arun(self.store, self.importing.import_all(scope, export))
+        return await adrive(self.importing.import_all(scope, export))

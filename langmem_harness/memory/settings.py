@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from langmem_harness.driving import Body, computed
 from langmem_harness.errors import RefusedError
 from langmem_harness.events import EventCallback, MemoryEvent, SecretsRedacted, emit
 from langmem_harness.memory.admission import AdmissionPolicy
+from langmem_harness.memory.backing import Backing
 from langmem_harness.memory.records import MemoryRecord
-from langmem_harness.memory.steps import Call, Steps
 
 BLOCKED = "[REDACTED]"
 """Stands for a text whose contents the redactor's policy blocks."""
@@ -41,24 +42,24 @@ class MemorySettings:
     """Settings of one `LongTermMemory`.
 
     Attributes:
+        backing: The store.
         policy: What is admitted.
         redactor: Applied before embedding and storing, to queries, and to everything that is read; None: off.
         clock: Returns the current time, aware UTC.
         on_event: Gets every event.
-        lists_newest_first: Whether the store lists items by their last change when it is not given a query.
     """
 
+    backing: Backing
     policy: AdmissionPolicy
     redactor: TextRedactor | None
     clock: Callable[[], datetime]
     on_event: EventCallback | None
-    lists_newest_first: bool
 
     def emit(self, event: MemoryEvent) -> None:
         """Send an event."""
         emit(event, self.on_event)
 
-    def redacted(self, texts: Sequence[str | None], *, surface: str, refuse: bool = False) -> Steps[list[str | None]]:
+    def redacted(self, texts: Sequence[str | None], *, surface: str, refuse: bool = False) -> Body[list[str | None]]:
         """The texts without secrets; one event says how many of each kind were taken out.
 
         Args:
@@ -73,12 +74,12 @@ class MemorySettings:
         if self.redactor is None:
             return list(texts)
         redactor = self.redactor
-        clean, findings = yield Call(lambda: _redact_all(redactor, texts, refuse=refuse))
+        clean, findings = yield computed(lambda: _redact_all(redactor, texts, refuse=refuse))
         if findings:
             self.emit(SecretsRedacted(surface=surface, findings=findings))
         return clean  # type: ignore[no-any-return]
 
-    def redacted_records(self, records: Iterable[MemoryRecord]) -> Steps[list[MemoryRecord]]:
+    def redacted_records(self, records: Iterable[MemoryRecord]) -> Body[list[MemoryRecord]]:
         """The records as they may be shown: rows written before redaction was on are redacted now."""
         records = list(records)
         texts = [text for record in records for text in free_texts(record)]

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from langgraph.store.base import Item, Op, PutOp, SearchItem, SearchOp
+from langgraph.store.base import Item, Op, PutOp
 
 from langmem_harness.layout import memory_links_namespace
 from langmem_harness.memory.chunks import split_passages
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
-from langmem_harness.memory.steps import Batch, Steps
-
-PAGE = 500
-"""Items read at a time when everything of a namespace is needed."""
 
 TEXT_FIELD = "text"
 PASSAGES_FIELD = "passages"
@@ -61,16 +57,6 @@ def remove_all(key: str, scope: MemoryScope, statements: Sequence[MemoryRecord])
 def threads_of(records: Iterable[MemoryRecord]) -> list[str]:
     """The threads these records cite, each once."""
     return list(dict.fromkeys(source.thread_id for record in records for source in record.sources if source.thread_id))
-
-
-def all_items(namespace: tuple[str, ...], filter: dict[str, Any] | None = None) -> Steps[list[SearchItem]]:
-    """Every item of a namespace, page by page."""
-    items: list[SearchItem] = []
-    while True:
-        (page,) = yield Batch([SearchOp(namespace, filter, PAGE, len(items), None)])
-        items += page
-        if len(page) < PAGE:
-            return items
 
 
 def _links(record: MemoryRecord) -> list[Op]:

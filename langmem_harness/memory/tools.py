@@ -1,6 +1,6 @@
 """The tools with which a model reads and writes memory.
 
-None has a scope argument: the runtime says whose memory it is. Each is one body of steps with a sync and an async face.
+None has a scope argument: the runtime says whose memory it is. Each is one body with a sync and an async face.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
+from langmem_harness.driving import Body, adrive, drive
 from langmem_harness.errors import NotFoundError
 from langmem_harness.events import ContentScreened, MemoryEvent, MemoryRecalled, MemoryRefused
 from langmem_harness.memory.episodes import EpisodeIndex, describe_episode
@@ -23,7 +24,6 @@ from langmem_harness.memory.recall import describe, json_line
 from langmem_harness.memory.records import MemorySource
 from langmem_harness.memory.scope import MemoryScope, thread_from_config
 from langmem_harness.memory.service import LongTermMemory
-from langmem_harness.memory.steps import Steps, arun, run
 
 SAVE_MEMORY = "save_memory"
 SEARCH_MEMORY = "search_memory"
@@ -97,7 +97,7 @@ class _Call:
 
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
-Body = Callable[[_Call, Arguments], Steps[str]]
+ToolBody = Callable[[_Call, Arguments], Body[str]]
 
 
 def create_memory_tools(resolve: Resolve, *, top_k: int = 5, require_evidence: bool = True) -> list[BaseTool]:
@@ -110,10 +110,10 @@ def create_memory_tools(resolve: Resolve, *, top_k: int = 5, require_evidence: b
             enough, and a sentence planted in a tool result can become a memory.
     """
 
-    def save(call: _Call, arguments: SaveMemory) -> Steps[str]:
+    def save(call: _Call, arguments: SaveMemory) -> Body[str]:
         return _save(call, arguments, require_evidence=require_evidence)
 
-    def search(call: _Call, arguments: SearchMemory) -> Steps[str]:
+    def search(call: _Call, arguments: SearchMemory) -> Body[str]:
         return _search(call, arguments, top_k=top_k)
 
     return [
@@ -132,30 +132,28 @@ def create_history_tool(resolve: Resolve, *, top_k: int = 10) -> BaseTool:
         top_k: How many utterances it returns when the model does not say.
     """
 
-    def search(call: _Call, arguments: SearchHistory) -> Steps[str]:
+    def search(call: _Call, arguments: SearchHistory) -> Body[str]:
         return _search_history(call, arguments, top_k=top_k)
 
     return _create_tool(SEARCH_HISTORY, SearchHistory, search, resolve)
 
 
-def _create_tool(name: str, schema: type[Arguments], body: Body[Arguments], resolve: Resolve) -> BaseTool:
-    def prepare(runtime: ToolRuntime, arguments: dict[str, Any]) -> tuple[LongTermMemory, Steps[str]]:
+def _create_tool(name: str, schema: type[Arguments], body: ToolBody[Arguments], resolve: Resolve) -> BaseTool:
+    def prepare(runtime: ToolRuntime, arguments: dict[str, Any]) -> Body[str]:
         memory, scope = resolve(runtime)
         call = _Call(memory, scope, thread_from_config(runtime.config), runtime.state.get("messages", ()))
-        return memory, body(call, schema(**arguments))
+        return body(call, schema(**arguments))
 
     def use(runtime: ToolRuntime, **arguments: Any) -> str:
-        memory, steps = prepare(runtime, arguments)
-        return run(memory.store, steps)
+        return drive(prepare(runtime, arguments))
 
     async def ause(runtime: ToolRuntime, **arguments: Any) -> str:
-        memory, steps = prepare(runtime, arguments)
-        return await arun(memory.store, steps)
+        return await adrive(prepare(runtime, arguments))
 
     return StructuredTool(name=name, description=schema.__doc__ or name, args_schema=schema, func=use, coroutine=ause)
 
 
-def _save(call: _Call, arguments: SaveMemory, *, require_evidence: bool) -> Steps[str]:
+def _save(call: _Call, arguments: SaveMemory, *, require_evidence: bool) -> Body[str]:
     evidence = find_evidence(call.messages, arguments.text, quote=arguments.quote)
     if evidence is None and require_evidence:
         call.emit(MemoryRefused(reason="no_evidence", source_kind="user", thread_id=call.thread_id))
@@ -181,20 +179,20 @@ def _save(call: _Call, arguments: SaveMemory, *, require_evidence: bool) -> Step
     return json_line({"status": _STATUS[result.action], "id": result.record.key})
 
 
-def _search(call: _Call, arguments: SearchMemory, *, top_k: int) -> Steps[str]:
+def _search(call: _Call, arguments: SearchMemory, *, top_k: int) -> Body[str]:
     limit = _within_bounds(arguments.limit, default=top_k)
     result = yield from call.memory.reading.search(call.scope, arguments.query, top_k=limit, threshold=None)
     return _answer(call, result, surface=SEARCH_MEMORY)
 
 
-def _list(call: _Call, arguments: ListMemories) -> Steps[str]:
+def _list(call: _Call, arguments: ListMemories) -> Body[str]:
     records = yield from call.memory.reading.list_all(call.scope)
     shown = records[: _within_bounds(arguments.limit, default=MAX_SHOWN)]
     memories = tuple(RecalledMemory(record=record, layer="recent", retrieval="recent") for record in shown)
     return _answer(call, RecallResult(memories=memories), surface=LIST_MEMORIES, total=len(records))
 
 
-def _forget(call: _Call, arguments: ForgetMemory) -> Steps[str]:
+def _forget(call: _Call, arguments: ForgetMemory) -> Body[str]:
     try:
         yield from call.memory.erasing.delete(call.scope, arguments.id)
     except NotFoundError:
@@ -202,7 +200,7 @@ def _forget(call: _Call, arguments: ForgetMemory) -> Steps[str]:
     return json_line({"status": "forgotten", "id": arguments.id})
 
 
-def _search_history(call: _Call, arguments: SearchHistory, *, top_k: int) -> Steps[str]:
+def _search_history(call: _Call, arguments: SearchHistory, *, top_k: int) -> Body[str]:
     limit = _within_bounds(arguments.limit, default=top_k)
     result = yield from EpisodeIndex(call.memory).search_steps(call.scope, arguments.query, limit, 1)
     said = [describe_episode(episode) for episode in result.episodes]

@@ -1,4 +1,4 @@
-"""Writing memory, as steps."""
+"""Writing memory, as bodies for `drive`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Unpack
 
 from langgraph.store.base import Op
 
+from langmem_harness.driving import Body, computed
 from langmem_harness.errors import ConfigurationError, RefusedError
 from langmem_harness.events import MemoryRefused, MemoryWritten
 from langmem_harness.memory.admission import find_refusal
@@ -23,7 +24,6 @@ from langmem_harness.memory.records import (
 )
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
-from langmem_harness.memory.steps import Batch, Call, Steps
 from langmem_harness.memory.stored import put_current, put_version
 from langmem_harness.memory.upsert import UpsertPlan, plan_upsert
 
@@ -35,7 +35,7 @@ class Writing:
         self._settings = settings
         self._reading = reading
 
-    def upsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> Steps[UpsertResult]:
+    def upsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> Body[UpsertResult]:
         """Remember a statement, or say which rule refused it."""
         source_kind = parse_source_kind(options.get("source_kind", "user"))
         sources = _sources(options)
@@ -50,12 +50,12 @@ class Writing:
         except RefusedError as refusal:  # the redactor's policy blocks the whole text
             return self._refused(refusal.reason, source_kind, thread_id)
         validate = self._settings.policy.validate
-        if validate is not None and (reason := (yield Call(lambda: validate(new)))) is not None:
+        if validate is not None and (reason := (yield computed(lambda: validate(new)))) is not None:
             return self._refused(reason, source_kind, thread_id)
         plan = yield from self._planned(scope, new)
         operations = _writes(plan)
         if operations:
-            yield Batch(operations)
+            yield self._settings.backing.batch(operations)
         if plan.record.subject is not None and plan.action in ("added", "superseded", "older"):
             yield from self._settle(scope, plan.record.key)
         if plan.action != "unchanged":
@@ -70,7 +70,7 @@ class Writing:
             )
         return UpsertResult(action=plan.action, record=plan.record)
 
-    def _planned(self, scope: MemoryScope, new: MemoryRecord) -> Steps[UpsertPlan]:
+    def _planned(self, scope: MemoryScope, new: MemoryRecord) -> Body[UpsertPlan]:
         current = yield from self._reading.current(scope, new.key)
         if current is not None and current.has_expired(self._settings.clock()):
             current = None
@@ -80,7 +80,7 @@ class Writing:
             neighbours = yield from self._reading.near(scope, new.text, cosine)
         return plan_upsert(new, current, neighbours)
 
-    def _settle(self, scope: MemoryScope, key: str) -> Steps[None]:
+    def _settle(self, scope: MemoryScope, key: str) -> Body[None]:
         """Make the newest statement of a slot the current one, whoever wrote at the same time.
 
         Stores have no compare-and-set. Every statement is in the history before this looks, so each of two racing
@@ -94,7 +94,7 @@ class Writing:
             winner = max(versions, key=lambda version: version.ordinal)
             if winner.ordinal <= current.ordinal:
                 return
-            yield Batch(put_current(winner))
+            yield self._settings.backing.batch(put_current(winner))
 
     def _draft(
         self,
@@ -103,7 +103,7 @@ class Writing:
         sources: tuple[MemorySource, ...],
         source_kind: SourceKind,
         options: UpsertOptions,
-    ) -> Steps[MemoryRecord]:
+    ) -> Body[MemoryRecord]:
         """The statement as a record, redacted; its key is made from the redacted text."""
         texts = [text, options.get("subject"), options.get("attribute"), *(source.quote for source in sources)]
         clean = yield from self._settings.redacted(texts, surface="memory", refuse=True)

@@ -18,6 +18,7 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
+from langmem_harness.driving import Body, adrive, drive
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.events import ContentScreened, EventCallback, MemoryRecalled, emit
 from langmem_harness.memory.admission import AdmissionPolicy
@@ -26,7 +27,6 @@ from langmem_harness.memory.recall import RecallBlock, render_recall
 from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread_from_config
 from langmem_harness.memory.service import DEFAULT_REDACTOR, LongTermMemory
 from langmem_harness.memory.settings import TextRedactor, utc_now
-from langmem_harness.memory.steps import Steps, arun, run
 from langmem_harness.memory.tools import SEARCH_MEMORY, create_history_tool, create_memory_tools
 from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
 from langmem_harness.window.tokens import estimate_text_tokens
@@ -158,19 +158,19 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
     def before_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Check identity and store, and recall once for this turn."""
         memory, scope = self._resolve(runtime, get_config())
-        return run(memory.store, self._recall_for_turn(state["messages"], memory, scope))
+        return drive(self._recall_for_turn(state["messages"], memory, scope))
 
     async def abefore_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Async twin of `before_agent`."""
         memory, scope = self._resolve(runtime, get_config())
-        return await arun(memory.store, self._recall_for_turn(state["messages"], memory, scope))
+        return await adrive(self._recall_for_turn(state["messages"], memory, scope))
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any] | AIMessage:
         """Put the block in front of the newest human message of the request."""
         memory, scope = self._resolve(request.runtime, get_config())
-        text = run(memory.store, self._block_text(request, memory, scope))
+        text = drive(self._block_text(request, memory, scope))
         response = handler(self._request_with(request, text))
         self._drop_finished(request, response)
         return response
@@ -180,7 +180,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
     ) -> ModelResponse[Any] | AIMessage:
         """Async twin of `wrap_model_call`."""
         memory, scope = self._resolve(request.runtime, get_config())
-        text = await arun(memory.store, self._block_text(request, memory, scope))
+        text = await adrive(self._block_text(request, memory, scope))
         response = await handler(self._request_with(request, text))
         self._drop_finished(request, response)
         return response
@@ -189,7 +189,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
 
     def _recall_for_turn(
         self, messages: Sequence[BaseMessage], memory: LongTermMemory, scope: MemoryScope
-    ) -> Steps[dict[str, Any] | None]:
+    ) -> Body[dict[str, Any] | None]:
         index = find_newest_human(messages) if self._injects else None
         if index is None:
             return None
@@ -201,7 +201,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._rendered.put(pinned["turn"], scope, "" if block is None else block.text)
         return {"memory_recall": pinned}
 
-    def _block_text(self, request: ModelRequest[Any], memory: LongTermMemory, scope: MemoryScope) -> Steps[str | None]:
+    def _block_text(self, request: ModelRequest[Any], memory: LongTermMemory, scope: MemoryScope) -> Body[str | None]:
         """The block of this turn: as rendered before; else from its pins (the run was resumed); else recalled now."""
         index = find_newest_human(request.messages) if self._injects else None
         if index is None:
@@ -220,7 +220,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         block = self._render(result)
         return None if block is None else block.text
 
-    def _recall(self, message: BaseMessage, memory: LongTermMemory, scope: MemoryScope) -> Steps[RecallResult]:
+    def _recall(self, message: BaseMessage, memory: LongTermMemory, scope: MemoryScope) -> Body[RecallResult]:
         return (
             yield from memory.reading.recall(
                 scope,
