@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,9 +101,8 @@ class Head:
     touched_from: int
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRow:
-    """One stored item."""
+class ItemRow(NamedTuple):
+    """One stored item: `ITEM_COLUMNS`."""
 
     item_id: int
     namespace_id: int
@@ -232,7 +231,7 @@ def read_item(connection: sqlite3.Connection, namespace: Namespace, key: bytes, 
         f"AND key = ? AND {_LIVE}",
         (encode_namespace(namespace), key, now),
     ).fetchone()
-    return None if row is None else ItemRow(*row)
+    return None if row is None else ItemRow._make(row)
 
 
 def read_items(connection: sqlite3.Connection, item_ids: Sequence[int]) -> dict[int, ItemRow]:
@@ -242,7 +241,7 @@ def read_items(connection: sqlite3.Connection, item_ids: Sequence[int]) -> dict[
         rows = connection.execute(
             f"SELECT {ITEM_COLUMNS} FROM store_items WHERE item_id IN ({marks(chunk)})", list(chunk)
         )
-        found.update((row[0], ItemRow(*row)) for row in rows)
+        found.update((row[0], ItemRow._make(row)) for row in rows)
     return found
 
 
@@ -267,7 +266,7 @@ def iterate_newest(
         f"SELECT {ITEM_COLUMNS} FROM store_items WHERE {clause} AND {_LIVE}{narrowed} ORDER BY changed DESC",
         [*parameters, now, *sql[1]],
     )
-    return (ItemRow(*row) for row in rows)
+    return map(ItemRow._make, rows)
 
 
 def iterate_values(

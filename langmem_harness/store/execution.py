@@ -7,7 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from langgraph.store.base import Item
@@ -46,8 +46,7 @@ class SearchSettings:
     exact_limit: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(NamedTuple):
     """The embedder as far as comparing goes: None for a store without one, or one that did not answer yet."""
 
     name: str
@@ -126,6 +125,7 @@ class Executor:
         self._settings = settings
         self.cache = cache
         self._passports: dict[int, IndexProvenance | None] = {}
+        self._mismatches: dict[tuple[int, Model], str | None] = {}
 
     def run(self, plan: BatchPlan, vectors: Vectors, now: int) -> BatchOutcome:
         """All operations in order, in one transaction; a failure leaves nothing of them."""
@@ -155,7 +155,7 @@ class Executor:
 
     def forget(self) -> None:
         """Drop everything in memory."""
-        self._passports = {}
+        self._passports, self._mismatches = {}, {}
         self.cache.clear()
 
     def after_fork(self) -> None:
@@ -228,7 +228,8 @@ class Executor:
     ) -> tuple[SearchOutcome, list[ItemRow]]:
         if op.query is None:
             rows = self._newest(connection, op, now)
-            items = _items(connection, rows, [(None, {})] * len(rows), "recent", None, None)
+            namespaces = tables.read_paths(connection, (row.namespace_id for row in rows))
+            items = _items(namespaces, rows, [(None, {})] * len(rows), "recent", None, None)
             return SearchOutcome(items=items, retrieval="recent"), rows
         head = tables.read_head(connection)
         generation, dims, problem = self._choose_index(connection, head, op, vectors)
@@ -265,9 +266,12 @@ class Executor:
         passport = self.passport(connection, head)
         if passport is None:
             return 0, 0, None
-        mismatch = passport.find_mismatch(
-            model_digest=vectors.model.digest, embedding_model=vectors.model.name, dims=vectors.model.dims
-        )
+        compared = (head.generation, vectors.model)
+        if compared not in self._mismatches:
+            self._mismatches[compared] = passport.find_mismatch(
+                model_digest=vectors.model.digest, embedding_model=vectors.model.name, dims=vectors.model.dims
+            )
+        mismatch = self._mismatches[compared]
         return (head.generation, passport.dims, None) if mismatch is None else (0, 0, mismatch)
 
     def _new_partition(self, prefix: Namespace, generation: int, dims: int) -> Partition:
@@ -315,17 +319,12 @@ class Executor:
             problem = f"{len(partition.pending)} items wait for their vectors"
         page = answer.found[op.offset :]
         stored = tables.read_items(connection, [found.item_id for found in page])
-        kept = [(found, stored[found.item_id]) for found in page if found.item_id in stored]
-        items = _items(
-            connection,
-            [row for _, row in kept],
-            [(found.score, found.legs) for found, _ in kept],
-            answer.retrieval,
-            answer.score_kind,
-            problem,
-        )
+        kept = [found for found in page if found.item_id in stored]
+        rows = [stored[found.item_id] for found in kept]
+        said = [(found.score, found.legs) for found in kept]
+        items = _items(partition.namespaces, rows, said, answer.retrieval, answer.score_kind, problem)
         outcome = SearchOutcome(items=items, retrieval=answer.retrieval, legs=answer.leg_sizes, degraded=problem)
-        return outcome, [row for _, row in kept]
+        return outcome, rows
 
     def _allowed(
         self, connection: sqlite3.Connection, partition: Partition, op: PlannedSearch, now: int
@@ -361,29 +360,30 @@ class Executor:
 
 
 def _items(
-    connection: sqlite3.Connection,
+    namespaces: Mapping[int, Namespace],
     rows: Sequence[ItemRow],
     said: Sequence[tuple[float | None, Mapping[str, LegScore]]],
     retrieval: Retrieval,
     score_kind: ScoreKind | None,
     degraded: str | None,
 ) -> list[RecallItem]:
-    paths = tables.read_paths(connection, (row.namespace_id for row in rows))
-    return [
-        RecallItem(
-            namespace=paths[row.namespace_id],
-            key=decode_key(row.key),
-            value=decode_value(row.value),
-            created_at=tables.to_datetime(row.created_at),
-            updated_at=tables.to_datetime(row.updated_at),
-            score=score,
+    items: list[RecallItem] = []
+    for row, (score, legs) in zip(rows, said, strict=True):
+        updated_at = tables.to_datetime(row.updated_at)
+        item = RecallItem(
+            namespaces[row.namespace_id],
+            decode_key(row.key),
+            decode_value(row.value),
+            updated_at if row.created_at == row.updated_at else tables.to_datetime(row.created_at),
+            updated_at,
+            score,
             retrieval=retrieval,
             legs=legs,
             score_kind=score_kind,
             degraded=degraded,
         )
-        for row, (score, legs) in zip(rows, said, strict=True)
-    ]
+        items.append(item)
+    return items
 
 
 def parse_indexing(stored: str | None) -> Any:

@@ -65,7 +65,7 @@ class Partition:
         self._terms_again = terms_again
         self._keywords = keywords
         self._unread_terms: dict[int, bytes] = {}
-        self._paths: dict[int, str] = {}
+        self.namespaces: dict[int, Namespace] = {}
         self.item_of: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.first_row: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.fields: list[str] = []
@@ -135,7 +135,7 @@ class Partition:
             spaces = tables.read_namespaces(connection, self.prefix) if seen >= 0 else spaces
             seen = -1
         for namespace_id, namespace in spaces:
-            self._paths[namespace_id] = encode_namespace(namespace).decode("utf-8", "surrogatepass")
+            self.namespaces[namespace_id] = namespace
             self._read(connection, namespace_id, seen)
         self.vectors.prepare()
         self.seen = head.changed
@@ -200,7 +200,7 @@ class Partition:
         vector_ids: list[int] = []
         items: list[int] = []
         firsts: list[int] = []
-        path = self._paths[namespace_id]
+        path = encode_namespace(self.namespaces[namespace_id]).decode("utf-8", "surrogatepass")
         row = self.size
         for item_id, key, tokenizer, terms, embedding, is_mortal in found:
             if embedding == tables.PENDING:

@@ -25,6 +25,8 @@ LAMBDA_MULT = 0.7
 THRESHOLD_TOLERANCE = 1e-6
 """Rounding of float32: the cosine of a vector with itself may come out this much below 1."""
 
+_FEW = 32  # results up to which comparing with every score costs less than sorting them
+
 Floats = NDArray[np.floating[Any]]
 Rows = NDArray[np.integer[Any]]
 
@@ -37,7 +39,7 @@ class Leg:
         name: Distinguishes legs of one query (``"semantic"``, ``"keyword:title"``); fusion does not depend on their
             order, because they are added up by name.
         weight: Share in the fused score, 0 or more. Weights of the legs that found something are scaled to sum to 1.
-        rows: shape (n,), unique.
+        rows: shape (n,), unique, 0 or more; fusing takes memory for the biggest of them.
         scores: shape (n,), finite; same order as `rows`.
         floor: The score that is worth nothing. None: the lowest of `scores`. The keyword leg passes 0.0, the BM25
             score of the documents it did not return. A semantic leg that returns only its nearest items may pass
@@ -105,12 +107,12 @@ def fuse(legs: Sequence[Leg]) -> FusedScores:
     if not taking_part:
         return FusedScores(rows=np.empty(0, dtype=np.int64), scores=np.empty(0, dtype=np.float64))
     total_weight = sum(leg.weight for leg in taking_part)
-    rows = np.unique(np.concatenate([leg.rows for leg in taking_part])).astype(np.int64, copy=False)
-    scores = np.zeros(len(rows), dtype=np.float64)
+    scores = np.full(1 + max(int(leg.rows.max()) for leg in taking_part), -1.0)
     for leg in taking_part:
-        normalized = normalize_min_max(leg.scores, floor=leg.floor)
-        scores[np.searchsorted(rows, leg.rows)] += leg.weight / total_weight * normalized
-    return FusedScores(rows=rows, scores=np.minimum(scores, 1.0))
+        scores[leg.rows] = np.maximum(scores[leg.rows], 0.0)
+        scores[leg.rows] += leg.weight / total_weight * normalize_min_max(leg.scores, floor=leg.floor)
+    rows = np.flatnonzero(scores >= 0.0)
+    return FusedScores(rows=rows, scores=np.minimum(scores[rows], 1.0))
 
 
 def best_field(fields: Sequence[tuple[Rows, Floats]]) -> FusedScores:
@@ -164,6 +166,20 @@ def select_top(scores: Floats, keys: Rows | Sequence[str], limit: int | None = N
     by_score = dict(zip(candidates.tolist(), scores[candidates].tolist(), strict=True))
     best = heapq.nsmallest(limit, by_score, key=lambda position: (-by_score[position], keys[position]))
     return np.array(best, dtype=np.intp)
+
+
+def plan_ranks(scores: Floats, chosen: Floats) -> NDArray[np.intp]:
+    """Rank of each chosen score among all: 1 plus how many are better.
+
+    Args:
+        scores: shape (n,).
+        chosen: shape (m,).
+    """
+    if len(chosen) <= _FEW:
+        ranks: NDArray[np.intp] = 1 + (scores > chosen[:, np.newaxis]).sum(axis=1)
+        return ranks
+    ascending = np.sort(scores)
+    return 1 + len(ascending) - np.searchsorted(ascending, chosen, side="right")
 
 
 def select_diverse(

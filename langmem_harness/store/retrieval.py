@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from itertools import repeat
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from langmem_harness.store.ranking import (
     best_field,
     fuse,
     plan_fetch_k,
+    plan_ranks,
     select_diverse,
     select_top,
     within_threshold,
@@ -55,8 +57,7 @@ class Question:
     field_weights: Mapping[str, float] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """One item."""
 
     item_id: int
@@ -291,12 +292,13 @@ def _diversify(
 def _what_legs_said(
     partition: Partition, rows: Rows, cosines: Floats, hits: KeywordHits | None, chosen: Rows
 ) -> list[dict[str, LegScore]]:
-    """`LegScore` by leg of each chosen item, its best text counted."""
+    """`LegScore` by leg of each chosen item, its best text counted. Rows of both legs ascend."""
     said: list[dict[str, LegScore]] = [{} for _ in chosen]
     if len(rows):
         _note_leg(partition, said, "semantic", rows, cosines, None, chosen)
     if hits is not None and len(hits):
-        _note_leg(partition, said, "keyword", hits.rows, hits.scores, hits.coverage, chosen)
+        order = np.argsort(hits.rows)
+        _note_leg(partition, said, "keyword", hits.rows[order], hits.scores[order], hits.coverage[order], chosen)
     return said
 
 
@@ -309,20 +311,21 @@ def _note_leg(
     coverage: Floats | None,
     chosen: Rows,
 ) -> None:
-    firsts = partition.first_row[rows] if partition.several_texts else rows
-    # best text of an item last, so that it is the one found from the right
-    order = np.lexsort((scores, firsts)) if partition.several_texts else np.argsort(firsts, kind="stable")
-    sorted_firsts = firsts[order]
-    places = np.searchsorted(sorted_firsts, chosen, side="right") - 1
-    found = (places >= 0) & (sorted_firsts[places] == chosen)
-    best = scores if not partition.several_texts else scores[order][np.append(np.diff(sorted_firsts) != 0, True)]
-    ascending = np.sort(best)
-    indexes = order[places]
-    ranks = 1 + len(ascending) - np.searchsorted(ascending, scores[indexes], side="right")
-    shares = None if coverage is None else coverage[indexes].tolist()
-    for position, (is_found, rank, score) in enumerate(
-        zip(found.tolist(), ranks.tolist(), scores[indexes].tolist(), strict=True)
-    ):
-        if is_found:
-            share = None if shares is None else shares[position]
-            said[position][name] = LegScore(rank=rank, score=score, coverage=share)
+    firsts, best, shares = rows, scores, coverage
+    if partition.several_texts:
+        of_item = partition.first_row[rows]
+        order = np.lexsort((scores, of_item))
+        order = order[np.append(of_item[order][1:] != of_item[order][:-1], True)]  # the best text of each item
+        firsts, best, shares = of_item[order], scores[order], None if coverage is None else coverage[order]
+    places = np.minimum(np.searchsorted(firsts, chosen), len(firsts) - 1)
+    found = np.flatnonzero(firsts[places] == chosen)
+    places = places[found]
+    told = zip(
+        found.tolist(),
+        plan_ranks(best, best[places]).tolist(),
+        best[places].tolist(),
+        repeat(None) if shares is None else shares[places].tolist(),
+        strict=False,
+    )
+    for position, rank, score, share in told:
+        said[position][name] = LegScore(rank=rank, score=score, coverage=share)

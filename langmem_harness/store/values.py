@@ -9,6 +9,7 @@ from typing import Any
 from langmem_harness.errors import CorruptionError, ItemValueError
 
 _PLAIN = (str, int, float, type(None))
+_decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -46,7 +47,10 @@ def decode_value(text: str) -> dict[str, Any]:
         CorruptionError: The stored text is not JSON.
     """
     try:
-        value: dict[str, Any] = json.loads(text)
+        value: dict[str, Any]
+        value, end = _decode(text)  # without `json.loads` looking for space around it: `encode_value` writes none
+        if end != len(text):
+            raise ValueError("more than one value")
     except (ValueError, RecursionError) as error:
         raise CorruptionError("a stored value is not JSON; run verify() to find which") from error
     return value

@@ -25,6 +25,7 @@ EXACT_LIMIT = 20_000
 _SAMPLE = 2_048  # rows the codes are learnt from; more gained nothing on random and on clustered vectors
 _ROUNDS = 4
 _FLOOR_SAMPLE = 512
+_SMALL_SQUARE, _LARGE_SQUARE = 1e-60, 1e60  # lengths between which nothing is lost by squaring
 
 
 @functools.cache
@@ -57,6 +58,10 @@ def normalize(vectors: Sequence[Any], dims: int) -> list[Floats | None]:
     if matrix.ndim != 2 or matrix.shape[1] != dims:
         # one odd vector must not spoil the others
         return [normalize([vector], dims)[0] for vector in vectors] if len(vectors) > 1 else [None] * len(vectors)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("ij,ij->i", matrix, matrix)
+    if ((squares > _SMALL_SQUARE) & (squares < _LARGE_SQUARE)).all():  # the common case; also: every number is finite
+        return list((matrix / np.sqrt(squares)[:, np.newaxis]).astype(np.float32))
     # the largest part first, so that neither huge nor tiny numbers leave the range when squared
     largest = np.abs(matrix).max(axis=1, initial=0.0)
     usable = np.isfinite(largest) & (largest > 0.0)
