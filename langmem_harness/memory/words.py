@@ -37,3 +37,25 @@ EMPTY_WORDS = word_set("""
     prefer likes like wants want says said mentioned always usually
 """)
 """Words that say nothing about whether one text supports another, also the verbs of reporting."""
+
+NAMES_THAT_ARE_WORDS = word_set("""
+    ace amber angel april art august autumn ava basil bill bob brook brooks carol chance charity chase chip christian
+    clay cliff colt crystal daisy dale dawn dean drew duke earl earnest ember eve faith fern forest frank gene ginger
+    glen grace grant guy hazel heath heather holly hope hunter iris ivy jack jade jasmine jewel joy june king lance
+    lane lily lucky mark mars may mercy miles misty noble norm olive pat patience pearl penny prince ray reed rich
+    rob robin rock rod roman rose rosemary ruby rusty sage sandy scarlet scout sky skip sterling stone storm sue
+    summer sunny terry tony trinity violet wade wells will willow winter woody wren
+""")
+"""First names that are English words as well."""
+
+TIME_WORDS = word_set("""
+    in since until till by during from before after last next this early mid late of and or every each
+    january february march april may june july august september october november december
+""")
+"""Words before which "May" or "Summer" is a time and not a person."""
+
+TITLES = word_set("""
+    mr mrs ms miss dr prof sir madam lord lady herr frau monsieur madame señor señora senor senora signor signora don
+    doña von van der den del della the
+""")
+"""Words of a name that alone name nobody."""
