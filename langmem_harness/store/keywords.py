@@ -87,7 +87,8 @@ class KeywordIndex:
         self._used = 0
         self._total_length = 0
         self._posting_count = 0
-        self._saturation: NDArray[np.float64] | None = None  # k1 * (1 - b + b * length / average) of every slot
+        self._is_ascending = True  # rows rise with their slots: then they are found by bisection
+        self._discounts: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -99,8 +100,8 @@ class KeywordIndex:
     def nbytes(self) -> int:
         """Memory held, in bytes; the part in Python's own dictionaries is estimated."""
         arrays = self._rows.nbytes + self._lengths.nbytes + self._alive.nbytes
-        if self._saturation is not None:
-            arrays += self._saturation.nbytes
+        if self._discounts is not None:
+            arrays += self._discounts.nbytes
         return arrays + 8 * self._posting_count + _BYTES_A_TERM * len(self._postings) + _BYTES_A_ROW * len(self._slots)
 
     # -- writing ------------------------------------------------------------------------------------------------
@@ -127,6 +128,7 @@ class KeywordIndex:
             else:
                 existing.append(entry)
             length += count
+        self._is_ascending = self._is_ascending and (not slot or row > int(self._rows[slot - 1]))
         self._rows[slot] = row
         self._lengths[slot] = length
         self._alive[slot] = True
@@ -134,7 +136,7 @@ class KeywordIndex:
         self._used += 1
         self._total_length += length
         self._posting_count += len(term_counts)
-        self._saturation = None
+        self._discounts = None
 
     def add_many(self, documents: Iterable[tuple[int, Mapping[str, int]]]) -> None:
         """`add` for each (row, term counts), in order."""
@@ -148,7 +150,7 @@ class KeywordIndex:
             return False
         self._alive[slot] = False
         self._total_length -= int(self._lengths[slot])
-        self._saturation = None
+        self._discounts = None
         if not self._slots:
             self._clear()
         elif self._used - len(self._slots) > max(_MIN_DEAD, len(self._slots)):
@@ -195,6 +197,7 @@ class KeywordIndex:
         *,
         rows: NDArray[np.integer[Any]] | None = None,
         limit: int | None = None,
+        also: NDArray[np.integer[Any]] | None = None,
     ) -> KeywordHits:
         """Documents that contain a term of the query, best first.
 
@@ -203,56 +206,97 @@ class KeywordIndex:
                 the query repeats it, and their order does not matter.
             rows: Only these rows may answer; unknown ones are ignored. None: all.
             limit: How many to return at most; None for all.
+            also: Rows whose score is wanted whatever their place, such as the candidates of another leg. Those that
+                contain a term are returned beyond `limit` and whether or not `rows` has them, each in its place.
 
         Returns:
             Hits; none for a query without terms or without a match.
         """
         terms = sorted(set(query_terms))
-        candidates = None if rows is None else self._slots_of(rows)
-        if not terms or not self._slots or (candidates is not None and not len(candidates)):
+        if not terms or not self._slots:
             return _NO_HITS
-        scores, matched = self._score(terms)
-        found = np.flatnonzero(matched) if candidates is None else candidates[matched[candidates] > 0]
-        order = select_top(scores[found], self._rows[found], limit)
-        chosen = found[order]
-        return KeywordHits(
-            rows=self._rows[chosen],
-            scores=scores[chosen],
-            coverage=(matched[chosen] / len(terms)).astype(np.float32),
-        )
+        scores = self._score(terms)
+        chosen = self._best(scores if rows is None else self._only(scores, rows), limit)
+        if also is not None:
+            extra = self._slots_of(also)
+            chosen = np.union1d(chosen, extra[scores[extra] > 0])
+        chosen = chosen[select_top(scores[chosen], self._rows[chosen])]
+        return KeywordHits(rows=self._rows[chosen], scores=scores[chosen], coverage=self._coverage(terms, chosen))
 
-    def _score(self, terms: list[str]) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
-        """Score and number of matched terms of every slot; 0 for slots that match nothing or were removed."""
-        scores = np.zeros(self._used, dtype=np.float64)
-        matched = np.zeros(self._used, dtype=np.uint32)
-        saturation = self._saturations()
-        has_dead = self._used != len(self._slots)
+    def _score(self, terms: list[str]) -> NDArray[np.float32]:
+        """Score of every slot; above 0 exactly where a slot is alive and contains a term."""
+        scores = np.zeros(self._used, dtype=np.float32)
+        discounts, saturation = self._find_discounts(), np.float32(1 / (self.k1 + 1))
         for term in terms:
-            packed = self._postings.get(term)
-            if packed is None:
+            slots, counts = self._entries(term)
+            frequency = len(slots) if self._used == len(self._slots) else np.count_nonzero(self._alive[slots])
+            if not frequency:
                 continue
-            entries = np.frombuffer(packed.tobytes(), dtype=np.uint64)
-            slots = (entries & _SLOT_MASK).astype(np.intp)
-            counts = (entries >> _SLOT_BITS).astype(np.float64)
-            if has_dead:
-                alive = self._alive[slots]
-                slots, counts = slots[alive], counts[alive]
-            frequency = len(slots)
             idf = np.log1p((len(self._slots) - frequency + 0.5) / (frequency + 0.5))
-            scores[slots] += idf * (self.k1 + 1) * counts / (counts + saturation[slots])
-            matched[slots] += 1
-        return scores.astype(np.float32), matched
+            # tf * (k1 + 1) / (tf + discount) with both sides of the fraction divided by k1 + 1: no k1 is too large
+            weights = discounts.take(slots)
+            weights += saturation * counts
+            np.divide(counts, weights, out=weights)
+            weights *= np.float32(idf)
+            np.add.at(scores, slots, weights)
+        return scores
 
-    def _saturations(self) -> NDArray[np.float64]:
-        if self._saturation is None:
+    def _entries(self, term: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        """Slots that contain a term, ascending, removed ones included, and how often."""
+        packed = self._postings.get(term)
+        entries = np.frombuffer(b"" if packed is None else packed.tobytes(), dtype=np.uint64)
+        return (entries & _SLOT_MASK).astype(np.intp), (entries >> _SLOT_BITS).astype(np.float32)
+
+    def _best(self, scores: NDArray[np.float32], limit: int | None) -> NDArray[np.intp]:
+        """Slots of the `limit` best scores above 0, in no order; of equal scores those with the smallest rows."""
+        if limit is None or limit >= self._used:
+            return np.flatnonzero(scores > 0)
+        if limit <= 0:
+            return np.empty(0, dtype=np.intp)
+        smallest = np.partition(scores, self._used - limit)[self._used - limit]
+        if smallest <= 0:
+            return np.flatnonzero(scores > 0)
+        better, equal = np.flatnonzero(scores > smallest), np.flatnonzero(scores == smallest)
+        missing = limit - len(better)  # often fewer than are equal: short documents share their scores
+        if missing < len(equal):
+            equal = equal[np.argpartition(self._rows[equal], missing)[:missing]]
+        return np.concatenate([better, equal])
+
+    def _only(self, scores: NDArray[np.float32], rows: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+        """The scores with 0 for every other row."""
+        slots = self._slots_of(rows)
+        restricted = np.zeros_like(scores)
+        restricted[slots] = scores[slots]
+        return restricted
+
+    def _coverage(self, terms: list[str], slots: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Share of the terms that each slot contains."""
+        matched = np.zeros(len(slots), dtype=np.float32)
+        for term in terms:
+            having, _ = self._entries(term)
+            if len(having):
+                places = np.minimum(np.searchsorted(having, slots), len(having) - 1)
+                matched += having[places] == slots
+        return matched / np.float32(len(terms))
+
+    def _find_discounts(self) -> NDArray[np.float32]:
+        """k1 / (k1 + 1) * (1 - b + b * length / average) of every slot; infinite, which scores 0, for removed ones."""
+        if self._discounts is None:
             average = max(self._total_length / len(self._slots), 1e-9)  # all documents may be without a word
-            self._saturation = self.k1 * (1 - self.b + self.b * self._lengths[: self._used] / average)
-        return self._saturation
+            norms = 1 - self.b + self.b * self._lengths[: self._used] / average
+            discounts = self.k1 / (self.k1 + 1) * norms
+            self._discounts = np.where(self._alive[: self._used], discounts, np.inf).astype(np.float32)
+        return self._discounts
 
     def _slots_of(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
-        """Slots of the rows that are here, ascending, each once."""
-        known = map(self._slots.get, rows.tolist())
-        return np.unique(np.fromiter((slot for slot in known if slot is not None), dtype=np.intp))
+        """Slots of the rows that are here, in no order; a row that is repeated may be, too."""
+        if not self._is_ascending:
+            known = map(self._slots.get, rows.tolist())
+            return np.fromiter((slot for slot in known if slot is not None), dtype=np.intp)
+        rows = rows.astype(np.int64, copy=False)  # or numpy copies the larger side
+        places = np.minimum(np.searchsorted(self._rows[: self._used], rows), self._used - 1)
+        found: NDArray[np.intp] = places[(self._rows[places] == rows) & self._alive[places]]
+        return found
 
 
 _NO_HITS = KeywordHits(

@@ -110,6 +110,40 @@ def test_rows_restrict_before_ranking_and_change_no_score() -> None:
     assert len(index.search(["tea"], rows=np.array([], dtype=np.int64))) == 0
 
 
+@given(DOCUMENTS, QUERY, st.integers(0, 6), st.lists(st.integers(0, 14), max_size=6), st.booleans())
+@settings(max_examples=100)
+def test_rows_asked_for_come_beside_the_best_as_if_all_were_asked_for(
+    documents: dict[int, list[str]], query: list[str], limit: int, picks: list[int], is_ascending: bool
+) -> None:
+    if is_ascending:
+        documents = dict(sorted(documents.items()))
+    index = build(documents)
+    rows = list(documents)
+    also = np.array([rows[pick] if pick < len(rows) else pick for pick in picks], dtype=np.int64)
+    everything, hits = index.search(query), index.search(query, limit=limit, also=also)
+    expected = [
+        position for position, row in enumerate(everything.rows.tolist()) if position < limit or row in also.tolist()
+    ]
+    assert hits.rows.tolist() == everything.rows[expected].tolist()
+    assert hits.scores.tolist() == everything.scores[expected].tolist()
+    assert hits.coverage.tolist() == everything.coverage[expected].tolist()
+
+
+def test_rows_asked_for_beside_the_best_need_not_be_among_the_rows_that_may_answer() -> None:
+    index = build({row: ["tea"] * (row + 1) + ["x"] for row in range(5)})
+    hits = index.search(["tea"], rows=np.array([0, 1]), limit=1, also=np.array([3]))
+    assert hits.rows.tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("k1", [1e-300, 1e300])
+def test_extreme_settings_still_order_documents(k1: float) -> None:
+    index = build({1: ["tea", "x"], 2: ["tea", "tea"], 3: ["x"]}, k1)
+    hits = index.search(["tea"])
+    assert hits.rows.tolist() == ([2, 1] if k1 > 1 else [1, 2])
+    assert np.isfinite(hits.scores).all()
+    assert (hits.scores > 0).all()
+
+
 def _pair(index: KeywordIndex, query: list[str]) -> tuple[np.ndarray, np.ndarray]:
     hits = index.search(query)
     return hits.rows, hits.scores
