@@ -3,7 +3,7 @@
 from langmem_harness.memory.admission import AdmissionPolicy
 from langmem_harness.memory.episodes import Episode, EpisodeIndex, EpisodeResult, Utterance, utterances_of
 from langmem_harness.memory.export import ImportReport, MemoryExport
-from langmem_harness.memory.found import RecalledMemory, RecallResult
+from langmem_harness.memory.found import MemoryRecall, RecalledMemory
 from langmem_harness.memory.idle import IdlePromoter
 from langmem_harness.memory.options import UpsertResult
 from langmem_harness.memory.promotion import Promoter, PromotionReport
@@ -21,12 +21,12 @@ __all__ = [
     "LongTermMemory",
     "MemoryContext",
     "MemoryExport",
+    "MemoryRecall",
     "MemoryRecord",
     "MemoryScope",
     "MemorySource",
     "Promoter",
     "PromotionReport",
-    "RecallResult",
     "RecalledMemory",
     "UpsertResult",
     "Utterance",

@@ -40,7 +40,7 @@ class RecalledMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecallResult:
+class MemoryRecall:
     """Answer of a search; an empty one also says how it was looked for.
 
     Attributes:
@@ -94,7 +94,7 @@ class FoundBy:
         )
 
 
-def merge_layers(layers: Mapping[Layer, RecallResult], limit: int) -> RecallResult:
+def merge_layers(layers: Mapping[Layer, MemoryRecall], limit: int) -> MemoryRecall:
     """One list out of the layers, in their order: each memory once, under the first layer that found it.
 
     The search says how the whole was found, also when it found nothing; without a search it is ``"recent"``.
@@ -105,7 +105,7 @@ def merge_layers(layers: Mapping[Layer, RecallResult], limit: int) -> RecallResu
             merged.setdefault(found.record.key, dataclasses.replace(found, layer=layer))
     memories = tuple(merged.values())[:limit]
     searched = layers.get("semantic")
-    return RecallResult(
+    return MemoryRecall(
         memories=memories,
         retrieval=searched.retrieval if searched else "recent",
         degraded=next((result.degraded for result in layers.values() if result.degraded), None),

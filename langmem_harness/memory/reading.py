@@ -11,7 +11,7 @@ from langgraph.store.base import GetOp, SearchItem, SearchOp
 from langmem_harness.driving import Body
 from langmem_harness.errors import ConfigurationError, NotFoundError
 from langmem_harness.memory.backing import FoundItems
-from langmem_harness.memory.found import FoundBy, Layer, RecalledMemory, RecallResult, merge_layers
+from langmem_harness.memory.found import FoundBy, Layer, MemoryRecall, RecalledMemory, merge_layers
 from langmem_harness.memory.options import RecallOptions, SearchOptions
 from langmem_harness.memory.records import MemoryRecord, is_key, key_of_version
 from langmem_harness.memory.scope import MemoryScope
@@ -60,7 +60,7 @@ class Reading:
         others.sort(key=lambda version: (-version.ordinal, version.version))
         return tuple((yield from self._settings.redacted_records([record, *others])))
 
-    def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> Body[RecallResult]:
+    def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> Body[MemoryRecall]:
         """The best memories for a query; the newest ones when the query is blank."""
         top_k = options.get("top_k", DEFAULT_TOP_K)
         if top_k < 1:
@@ -75,7 +75,7 @@ class Reading:
         found = yield from self._searched(scope, query, top_k, filter, threshold, mmr_lambda)
         return (yield from self._shown(scope, found))
 
-    def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> Body[RecallResult]:
+    def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> Body[MemoryRecall]:
         """The layers of a hierarchical recall, merged."""
         recent, semantic = options.get("recent", 5), options.get("semantic", 3)
         summaries, limit = options.get("summaries", 2), options.get("limit", 10)
@@ -83,8 +83,8 @@ class Reading:
             raise ConfigurationError("recent, semantic and summaries must be 0 or more, limit 1 or more")
         threshold = options.get("threshold")
         others: dict[str, Any] = {"kind": {"$ne": SUMMARY}}
-        layers: dict[Layer, RecallResult]
-        layers = {"semantic": RecallResult(), "recent": RecallResult(), "summary": RecallResult()}
+        layers: dict[Layer, MemoryRecall]
+        layers = {"semantic": MemoryRecall(), "recent": MemoryRecall(), "summary": MemoryRecall()}
         if recent:
             layers["recent"] = yield from self._newest(scope, recent, others)
         if query.strip():
@@ -150,7 +150,7 @@ class Reading:
         filter: dict[str, Any] | None,
         threshold: float | None,
         mmr_lambda: float | None = None,
-    ) -> Body[RecallResult]:
+    ) -> Body[MemoryRecall]:
         limit = top_k
         while True:
             answer: FoundItems = yield self._settings.backing.find(
@@ -171,7 +171,7 @@ class Reading:
             degraded=degraded,
         )
 
-    def _newest(self, scope: MemoryScope, count: int, filter: dict[str, Any] | None) -> Body[RecallResult]:
+    def _newest(self, scope: MemoryScope, count: int, filter: dict[str, Any] | None) -> Body[MemoryRecall]:
         limit = count
         while True:
             if self._settings.backing.lists_newest_first:
@@ -180,10 +180,10 @@ class Reading:
                 items = yield from self._settings.backing.all_items(scope.memories, filter)
             found = sorted(self._found(scope, items), key=lambda hit: _newest_first(hit.record))
             if len(found) >= count or len(items) < limit or not self._settings.backing.lists_newest_first:
-                return RecallResult(memories=tuple(found[:count]), retrieval="recent")
+                return MemoryRecall(memories=tuple(found[:count]), retrieval="recent")
             limit *= 2  # expired ones took places
 
-    def _found(self, scope: MemoryScope, items: Iterable[SearchItem], threshold: float | None = None) -> RecallResult:
+    def _found(self, scope: MemoryScope, items: Iterable[SearchItem], threshold: float | None = None) -> MemoryRecall:
         now = self._settings.clock()
         memories = []
         first: FoundBy | None = None
@@ -203,7 +203,7 @@ class Reading:
                     cosine=found_by.cosine,
                 )
             )
-        return RecallResult(
+        return MemoryRecall(
             memories=tuple(memories),
             retrieval=first.retrieval if first else "recent",
             degraded=first.degraded if first else None,
@@ -213,7 +213,7 @@ class Reading:
         now = self._settings.clock()
         return sum(record_of(item, scope).has_expired(now) for item in items)
 
-    def _shown(self, scope: MemoryScope, result: RecallResult) -> Body[RecallResult]:
+    def _shown(self, scope: MemoryScope, result: MemoryRecall) -> Body[MemoryRecall]:
         """Redact, and mark what was concluded from a statement that is not the current one any more."""
         records = yield from self._settings.redacted_records(found.record for found in result)
         parents = list(dict.fromkeys(pin for record in records for pin in record.derived_from))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from langmem_harness.memory.found import RecalledMemory, RecallResult
+from langmem_harness.memory.found import MemoryRecall, RecalledMemory
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.screening import delimit, screen_text
 
@@ -44,7 +44,7 @@ class RecallBlock:
 
 
 def render_recall(
-    result: RecallResult, *, token_counter: Callable[[str], int], token_budget: int
+    result: MemoryRecall, *, token_counter: Callable[[str], int], token_budget: int
 ) -> RecallBlock | None:
     """The recall block for these memories, or None when there is nothing to show or nothing fits.
 
@@ -130,7 +130,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 _LINE_BREAKS = "\x85\u2028\u2029\x7f"
 
 
-def _block(result: RecallResult, lines: Sequence[str]) -> str:
+def _block(result: MemoryRecall, lines: Sequence[str]) -> str:
     degraded = f" The search was degraded ({result.degraded})." if result.degraded else ""
     return f"{_HEADING} Found by: {result.retrieval}.{degraded}\n{delimit(chr(10).join(lines), label='memory')}"
 

@@ -14,7 +14,7 @@ from langmem_harness.memory.admission import AdmissionPolicy
 from langmem_harness.memory.backing import Backing
 from langmem_harness.memory.erasing import Erasing
 from langmem_harness.memory.export import ImportReport, MemoryExport
-from langmem_harness.memory.found import RecallResult
+from langmem_harness.memory.found import MemoryRecall
 from langmem_harness.memory.importing import Importing
 from langmem_harness.memory.options import RecallOptions, SearchOptions, UpsertOptions, UpsertResult
 from langmem_harness.memory.reading import Reading
@@ -87,19 +87,19 @@ class LongTermMemory:
         """Async twin of `upsert`."""
         return await adrive(self.writing.upsert(scope, text, **options))
 
-    def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> RecallResult:
+    def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> MemoryRecall:
         """Find memories by meaning and words, best first (see `SearchOptions`)."""
         return drive(self.reading.search(scope, query, **options))
 
-    async def asearch(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> RecallResult:
+    async def asearch(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> MemoryRecall:
         """Async twin of `search`."""
         return await adrive(self.reading.search(scope, query, **options))
 
-    def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
+    def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> MemoryRecall:
         """What to put in front of a model: the best of a search, the newest, and summaries (see `RecallOptions`)."""
         return drive(self.reading.recall(scope, query, **options))
 
-    async def arecall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
+    async def arecall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> MemoryRecall:
         """Async twin of `recall`."""
         return await adrive(self.reading.recall(scope, query, **options))
 

@@ -19,7 +19,7 @@ from langmem_harness.errors import NotFoundError
 from langmem_harness.events import ContentScreened, MemoryEvent, MemoryRecalled, MemoryRefused
 from langmem_harness.memory.episodes import EpisodeIndex, describe_episode
 from langmem_harness.memory.evidence import find_evidence
-from langmem_harness.memory.found import RecalledMemory, RecallResult
+from langmem_harness.memory.found import MemoryRecall, RecalledMemory
 from langmem_harness.memory.recall import describe, json_line
 from langmem_harness.memory.records import MemorySource
 from langmem_harness.memory.scope import MemoryScope, thread_from_config
@@ -189,7 +189,7 @@ def _list(call: _Call, arguments: ListMemories) -> Body[str]:
     records = yield from call.memory.reading.list_all(call.scope)
     shown = records[: _within_bounds(arguments.limit, default=MAX_SHOWN)]
     memories = tuple(RecalledMemory(record=record, layer="recent", retrieval="recent") for record in shown)
-    return _answer(call, RecallResult(memories=memories), surface=LIST_MEMORIES, total=len(records))
+    return _answer(call, MemoryRecall(memories=memories), surface=LIST_MEMORIES, total=len(records))
 
 
 def _forget(call: _Call, arguments: ForgetMemory) -> Body[str]:
@@ -215,7 +215,7 @@ def _within_bounds(limit: int | None, *, default: int) -> int:
     return default if limit is None else min(max(limit, 1), MAX_SHOWN)
 
 
-def _answer(call: _Call, result: RecallResult, *, surface: str, **more: Any) -> str:
+def _answer(call: _Call, result: MemoryRecall, *, surface: str, **more: Any) -> str:
     """What a reading tool returns: how it was found, and each memory as quoted data."""
     described = [describe(found) for found in result]
     for _, findings in described:

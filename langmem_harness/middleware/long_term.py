@@ -22,7 +22,7 @@ from langmem_harness.driving import Body, adrive, drive
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.events import ContentScreened, EventCallback, MemoryRecalled, emit
 from langmem_harness.memory.admission import AdmissionPolicy
-from langmem_harness.memory.found import Layer, RecalledMemory, RecallResult
+from langmem_harness.memory.found import Layer, MemoryRecall, RecalledMemory
 from langmem_harness.memory.recall import RecallBlock, render_recall
 from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread_from_config
 from langmem_harness.memory.service import DEFAULT_REDACTOR, LongTermMemory
@@ -220,7 +220,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         block = self._render(result)
         return None if block is None else block.text
 
-    def _recall(self, message: BaseMessage, memory: LongTermMemory, scope: MemoryScope) -> Body[RecallResult]:
+    def _recall(self, message: BaseMessage, memory: LongTermMemory, scope: MemoryScope) -> Body[MemoryRecall]:
         return (
             yield from memory.reading.recall(
                 scope,
@@ -249,7 +249,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
     def _resolve_tool(self, runtime: ToolRuntime) -> tuple[LongTermMemory, MemoryScope]:
         return self._resolve(runtime, runtime.config)
 
-    def _render(self, result: RecallResult) -> RecallBlock | None:
+    def _render(self, result: MemoryRecall) -> RecallBlock | None:
         return render_recall(result, token_counter=self._token_counter, token_budget=self._token_budget)
 
     def _request_with(self, request: ModelRequest[Any], text: str | None) -> ModelRequest[Any]:
@@ -269,7 +269,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         if pinned is not None and not any(getattr(message, "tool_calls", ()) for message in result):
             self._rendered.drop(pinned["turn"])
 
-    def _emit(self, block: RecallBlock, result: RecallResult) -> None:
+    def _emit(self, block: RecallBlock, result: MemoryRecall) -> None:
         thread_id = thread_from_config(get_config())
         if block.screened:
             emit(ContentScreened(source="memory", findings=block.screened, thread_id=thread_id), self._on_event)
@@ -326,7 +326,7 @@ def recall_message(text: str) -> HumanMessage:
     return HumanMessage(content=text, additional_kwargs={TAG_KEY: {"kind": "recall"}})
 
 
-def pin_recall(message: str, result: RecallResult) -> PinnedRecall:
+def pin_recall(message: str, result: MemoryRecall) -> PinnedRecall:
     """What has to be kept to show the same block again."""
     return PinnedRecall(
         turn=secrets.token_hex(8),
@@ -348,7 +348,7 @@ def pin_recall(message: str, result: RecallResult) -> PinnedRecall:
     )
 
 
-def unpin_recall(pinned: PinnedRecall, records: Sequence[Any]) -> RecallResult:
+def unpin_recall(pinned: PinnedRecall, records: Sequence[Any]) -> MemoryRecall:
     """The recall a pin stands for, without what was forgotten since; sources added since are left out."""
     memories = []
     for pin, record in zip(pinned["pins"], records, strict=True):
@@ -366,4 +366,4 @@ def unpin_recall(pinned: PinnedRecall, records: Sequence[Any]) -> RecallResult:
                 outdated=pin["outdated"],
             )
         )
-    return RecallResult(memories=tuple(memories), retrieval=pinned["retrieval"], degraded=pinned["degraded"])
+    return MemoryRecall(memories=tuple(memories), retrieval=pinned["retrieval"], degraded=pinned["degraded"])
