@@ -6,7 +6,6 @@ by key, ascending, whatever order the input came in.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,9 +162,13 @@ def select_top(scores: Floats, keys: Rows | Sequence[str], limit: int | None = N
     if isinstance(keys, np.ndarray):
         order = np.lexsort((keys[candidates], -scores[candidates]))
         return candidates[order[:limit]]
-    by_score = dict(zip(candidates.tolist(), scores[candidates].tolist(), strict=True))
-    best = heapq.nsmallest(limit, by_score, key=lambda position: (-by_score[position], keys[position]))
-    return np.array(best, dtype=np.intp)
+    order = np.argsort(-scores[candidates], kind="stable")
+    ranked = candidates[order]
+    best_first = scores[ranked]
+    if len(ranked) > 1 and (best_first[1:] == best_first[:-1]).any():  # keys are only asked for where scores are tied
+        by_score = zip((-best_first).tolist(), ranked.tolist(), strict=True)
+        ranked = np.array([place for _, _, place in sorted((s, keys[p], p) for s, p in by_score)], dtype=np.intp)
+    return ranked[:limit]
 
 
 def plan_ranks(scores: Floats, chosen: Floats) -> NDArray[np.intp]:

@@ -109,9 +109,9 @@ def search_partition(partition: Partition, question: Question, allowed: Rows | N
     wanted = question.limit if question.lambda_mult is None else plan_fetch_k(question.limit, question.fetch_k)
     pool = max(_POOL, _POOL_PER_RESULT * wanted)
     dense_rows, cosines, floor = _semantic(partition, question, allowed, pool)
-    hits = _keyword(partition, question, allowed, pool)
-    if question.vector is not None and hits is not None:
-        dense_rows, cosines, hits = _complete(partition, question, dense_rows, cosines, hits)
+    hits = _keyword(partition, question, allowed, pool, dense_rows)
+    if hits is not None and not partition.vectors.is_exact:
+        dense_rows, cosines = _complete(partition, question, dense_rows, cosines, hits)
     if question.threshold is not None and question.vector is not None:
         dense_rows, cosines, hits = _apply_threshold(partition, question, dense_rows, cosines, hits)
     legs = _legs(partition, question, *_with_waiting(partition, dense_rows, cosines, hits), floor, hits)
@@ -181,36 +181,32 @@ def _floor(question: Question, partition: Partition) -> float | None:
     return partition.vectors.lowest(question.vector)
 
 
-def _keyword(partition: Partition, question: Question, allowed: Rows | None, pool: int) -> KeywordHits | None:
+def _keyword(
+    partition: Partition, question: Question, allowed: Rows | None, pool: int, dense_rows: Rows
+) -> KeywordHits | None:
+    """Rows ascending: the best by words, and what words say about the candidates of the semantic leg."""
     if question.terms is None:
         return None
-    limit = None if partition.vectors.is_exact and len(partition) <= 4 * pool else pool
-    return partition.keywords().search(question.terms, rows=allowed, limit=limit)
+    sees_all = question.vector is not None and partition.vectors.is_exact  # the semantic leg has every row anyway
+    limit = None if sees_all or len(partition) <= 4 * pool else pool
+    hits = partition.keywords().search(
+        question.terms, rows=allowed, limit=limit, also=None if limit is None else dense_rows
+    )
+    order = np.argsort(hits.rows)
+    return KeywordHits(rows=hits.rows[order], scores=hits.scores[order], coverage=hits.coverage[order])
 
 
 def _complete(
     partition: Partition, question: Question, rows: Rows, cosines: Floats, hits: KeywordHits
-) -> tuple[Rows, Floats, KeywordHits]:
-    """Give every candidate of one leg the score the other leg would give it, where a leg stopped at its pool."""
-    vectors = partition.vectors
-    assert question.vector is not None  # noqa: S101 - the caller checked
-    assert question.terms is not None  # noqa: S101 - the caller checked
-    if len(vectors) and not vectors.is_exact:
-        extra = np.setdiff1d(hits.rows, rows)
-        extra = extra[vectors.usable[extra]]
-        if len(extra):
-            rows = np.concatenate([rows, extra])
-            cosines = np.concatenate([cosines, vectors.cosines(question.vector, extra)])
-            order = np.argsort(rows)
-            rows, cosines = rows[order], cosines[order]
-        missing = np.setdiff1d(rows, hits.rows)
-        more = partition.keywords().search(question.terms, rows=missing, limit=None)
-        hits = KeywordHits(
-            rows=np.concatenate([hits.rows, more.rows]),
-            scores=np.concatenate([hits.scores, more.scores]),
-            coverage=np.concatenate([hits.coverage, more.coverage]),
-        )
-    return rows, cosines, hits
+) -> tuple[Rows, Floats]:
+    """Give the candidates of the keyword leg their cosines, where the semantic leg stopped at its pool."""
+    if question.vector is None:
+        return rows, cosines
+    extra = np.setdiff1d(hits.rows, rows, assume_unique=True)
+    extra = extra[partition.vectors.usable[extra]]
+    rows = np.concatenate([rows, extra])
+    order = np.argsort(rows)
+    return rows[order], np.concatenate([cosines, partition.vectors.cosines(question.vector, extra)])[order]
 
 
 def _apply_threshold(
@@ -297,8 +293,7 @@ def _what_legs_said(
     if len(rows):
         _note_leg(partition, said, "semantic", rows, cosines, None, chosen)
     if hits is not None and len(hits):
-        order = np.argsort(hits.rows)
-        _note_leg(partition, said, "keyword", hits.rows[order], hits.scores[order], hits.coverage[order], chosen)
+        _note_leg(partition, said, "keyword", hits.rows, hits.scores, hits.coverage, chosen)
     return said
 
 
