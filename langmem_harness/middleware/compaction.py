@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import sys
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeAlias
@@ -13,29 +11,22 @@ from typing import Any, Literal, Self, TypeAlias
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain_core.messages import AIMessage, BaseMessage
-from langgraph.config import get_config
 from langgraph.store.base import BaseStore
 from langgraph.types import Command
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
-from langmem_harness.errors import ConfigurationError
 from langmem_harness.events import ContextOverflowed, EventCallback, HistoryCompacted, HistoryRepaired, emit
-from langmem_harness.memory.scope import thread_from_config
+from langmem_harness.middleware.compaction_plan import CallPlanner, PlannedCall
 from langmem_harness.middleware.compaction_state import CompactionState
-from langmem_harness.middleware.compaction_summaries import find_record, marker_for, read_records
-from langmem_harness.middleware.compaction_window import WindowSize, is_context_overflow, measure_window, split_request
-from langmem_harness.summaries.ledger import SummaryLedger
+from langmem_harness.middleware.compaction_summaries import CompactionSummaries
+from langmem_harness.middleware.compaction_window import WindowSize, is_context_overflow, thread_of_run
 from langmem_harness.summaries.record import SummaryRecord
 from langmem_harness.summaries.service import SummaryOutcome, SummaryService
-from langmem_harness.window.fit import FittedRequest, fit_request
-from langmem_harness.window.limits import Size, TriggerForm, needs_window, parse_size, parse_trigger
-from langmem_harness.window.plan import PlacedMessage, WindowPlan, plan_walked
-from langmem_harness.window.policy import MARKER_TOKENS, WindowPolicy
-from langmem_harness.window.remembered import RememberedWalks, SeenHistory
-from langmem_harness.window.tokens import TokenCache, TokenCounter
-from langmem_harness.window.walk import HistoryWalk
-
-logger = logging.getLogger("langmem_harness")
+from langmem_harness.window.fit import FittedRequest
+from langmem_harness.window.limits import Size, TriggerForm
+from langmem_harness.window.plan import WindowPlan
+from langmem_harness.window.policy import MARKER_TOKENS
+from langmem_harness.window.tokens import TokenCounter
 
 _COMPUTED_ELSEWHERE = 1_000  # histories longer than this are walked in a worker thread, not on the event loop
 _RETRY_SHARE = 0.7  # a request that was refused as too long is sent again with at most this share of its size
@@ -45,27 +36,11 @@ Answer: TypeAlias = Result | AIMessage | ExtendedModelResponse[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Planned:
-    """What was worked out before a summary is asked for."""
-
-    request: ModelRequest[Any]
-    thread_id: str | None
-    history: Sequence[BaseMessage]
-    placed: Sequence[PlacedMessage]
-    key: Hashable
-    seen: SeenHistory
-    plan: WindowPlan
-    policy: WindowPolicy
-    size: WindowSize
-    overhead_tokens: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Call:
     """One model call, ready to be made."""
 
     request: ModelRequest[Any]
-    planned: _Planned
+    planned: PlannedCall
     plan: WindowPlan
     record: SummaryRecord | None
     fitted: FittedRequest
@@ -151,36 +126,11 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         name: str = "HistoryCompactionMiddleware",
     ) -> None:
         super().__init__()
-        self._clauses = parse_trigger(trigger)
-        self._trigger = trigger
-        self._keep = parse_size(keep, name="keep")
-        if context_window is not None and context_window < 1:
-            raise ConfigurationError(f"context_window must be 1 or more, not {context_window!r}")
-        if reserve_output_tokens is not None and reserve_output_tokens < 0:
-            raise ConfigurationError(f"reserve_output_tokens must be 0 or more, not {reserve_output_tokens!r}")
-        if not 0.0 <= safety_margin < 1.0:
-            raise ConfigurationError(f"safety_margin must be 0 to below 1, not {safety_margin!r}")
-        if keep_first < 0:
-            raise ConfigurationError(f"keep_first must be 0 or more, not {keep_first!r}")
-        self._keep_first = keep_first
-        self._pin = pin
-        self._context_window = context_window
-        self._reserve_output_tokens = reserve_output_tokens
-        self._safety_margin = safety_margin
-        self._is_overflow = is_overflow
-        self._store = store
-        self._on_event = on_event
-        self._name = name
-        self._tokens = TokenCache(token_counter)
-        self._walks = RememberedWalks(self._tokens)
-        self._warned = False
-        self._summarize_ahead = summarize_ahead
-        self._on_failure = on_failure
-        self._marker_tokens = MARKER_TOKENS
-        self._writer: SummaryService | None = None
+        writer: SummaryService | None = None
+        marker_tokens = MARKER_TOKENS
         if summarizer is not None:
-            self._marker_tokens += max_summary_tokens + facts_tokens
-            self._writer = SummaryService(
+            marker_tokens += max_summary_tokens + facts_tokens
+            writer = SummaryService(
                 summarizer,
                 token_counter=token_counter,
                 on_stale=on_stale,
@@ -194,6 +144,26 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
                 on_event=on_event,
                 redact=redact,
             )
+        self._planner = CallPlanner(
+            trigger,
+            keep,
+            keep_first=keep_first,
+            pin=pin,
+            token_counter=token_counter,
+            context_window=context_window,
+            reserve_output_tokens=reserve_output_tokens,
+            safety_margin=safety_margin,
+            marker_tokens=marker_tokens,
+            prepare_ahead=summarize_ahead and writer is not None,
+        )
+        self._summaries = CompactionSummaries(
+            writer, policy=name, policy_fingerprint=self._planner.fingerprint, store=store
+        )
+        self._summarize_ahead = summarize_ahead
+        self._on_failure = on_failure
+        self._is_overflow = is_overflow
+        self._on_event = on_event
+        self._name = name
 
     @property
     def name(self) -> str:
@@ -218,16 +188,11 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
 
     def _call_model(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Body[Any]:
         place = computed if len(request.messages) > _COMPUTED_ELSEWHERE else immediate
-        planned: _Planned = yield place(lambda: self._plan(request))
-        outcome = yield from self._summarize(
-            planned.plan.omitted,
-            request.state,
-            request.runtime,
-            planned.policy,
-            planned.thread_id,
-            history=planned.history,
+        planned: PlannedCall = yield place(lambda: self._planner.plan(request))
+        outcome = yield from self._summaries.asking(
+            planned.plan.omitted, request.state, request.runtime, planned.thread_id, history=planned.history
         )
-        call = self._finish(planned, outcome)
+        call = yield from self._finish(planned, outcome)
         self._report(call)
         try:
             response: Result = yield _handled(handler, call.request)
@@ -239,120 +204,25 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         update = self._state_update(planned, None if outcome is None else outcome.record)
         return ExtendedModelResponse(model_response=response, command=Command(update=update)) if update else response
 
-    def _plan(self, request: ModelRequest[Any]) -> _Planned:
-        history, placed = split_request(request)
-        size = self._measure(request)
-        policy = self._policy(size)
-        overhead = self._count_overhead(request)
-        thread_id = _thread_id(request.runtime)
-        namespace = getattr(getattr(request.runtime, "execution_info", None), "checkpoint_ns", None)
-        key = (thread_id, namespace, history[0].id if history else None)
-        seen = self._walks.walk(key, history, policy, overhead_tokens=policy.round_overhead(overhead))
-        return _Planned(
-            request=request,
-            thread_id=thread_id,
-            history=history,
-            placed=placed,
-            key=key,
-            seen=seen,
-            plan=plan_walked(history, seen.walk, placed=placed),
-            policy=policy,
-            size=size,
-            overhead_tokens=overhead,
-        )
-
-    def _summarize(
-        self,
-        omitted: Sequence[BaseMessage],
-        state: Any,
-        runtime: Any,
-        policy: WindowPolicy,
-        thread_id: str | None,
-        *,
-        history: Sequence[BaseMessage],
-        ahead: bool = False,
-    ) -> Body[SummaryOutcome | None]:
-        """Ask for the record that stands for these messages; None when nobody writes summaries."""
-        writer = self._writer
-        if writer is None or not omitted:
-            return None
-        store = self._store if self._store is not None else getattr(runtime, "store", None)
-        settings: dict[str, Any] = {
-            "records": read_records((state.get("compaction_records") or {}).values()),
-            "ledger": None if store is None else SummaryLedger(store),
-            "thread_id": thread_id,
-            "policy": self._name,
-            "policy_fingerprint": policy.fingerprint,
-            "history": history,
-            "ahead": ahead,
-        }
-        outcome: SummaryOutcome = yield Ask(
-            do=lambda: writer.summarize(omitted, **settings), ado=lambda: writer.asummarize(omitted, **settings)
-        )
-        return outcome
-
-    def _finish(self, planned: _Planned, outcome: SummaryOutcome | None) -> _Call:
+    def _finish(self, planned: PlannedCall, outcome: SummaryOutcome | None) -> Body[_Call]:
         """Mark and fit."""
         plan = planned.plan
         record = None if outcome is None else outcome.record
         if outcome is not None and outcome.action == "failed" and self._on_failure == "keep":
-            plan, record = self._kept_history(planned, outcome.partial)
-        self._walks.remember(planned.key, planned.seen, planned.history)
-        fitted = self._fit(planned, plan, record)
+            records = yield from self._summaries.known(planned.request.state, planned.request.runtime)
+            records += [] if outcome.partial is None else [outcome.partial]
+            plan, record = self._planner.earlier_window(planned, records)
+        self._planner.remember(planned)
+        fitted = self._planner.fit(planned, plan, record)
         request = planned.request
         if plan.omitted or plan.repairs or fitted.reclaimed:
             request = request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
         return _Call(request=request, planned=planned, plan=plan, record=record, fitted=fitted)
 
-    def _kept_history(
-        self, planned: _Planned, partial: SummaryRecord | None
-    ) -> tuple[WindowPlan, SummaryRecord | None]:
-        """The window as of the newest cut whose summary is known, or without a cut, whichever comes first and fits;
-        else the newest cut with a bare marker."""
-        state: Any = planned.request.state
-        records = read_records((state.get("compaction_records") or {}).values())
-        records += [] if partial is None else [partial]
-        for cuts in range(planned.plan.cuts - 1, -1, -1):
-            plan = plan_walked(planned.history, planned.seen.walk, placed=planned.placed, cuts=cuts)
-            record = find_record(records, plan.omitted) if plan.omitted else None
-            target = planned.size.target_tokens
-            if (record is not None or not plan.omitted) and (target is None or plan.window_tokens <= target):
-                return plan, record
-        return planned.plan, None
-
-    def _fit(self, planned: _Planned, plan: WindowPlan, record: SummaryRecord | None) -> FittedRequest:
-        size = planned.size
-        tokens = plan.window_tokens + sum(self._tokens.count(one.message) for one in planned.placed)
-        fits = size.target_tokens is None or tokens <= size.target_tokens
-        if not self._clauses or (not plan.omitted and fits):
-            return FittedRequest(messages=plan.messages(), dropped=(), reclaimed={}, tokens=tokens)
-        target = sys.maxsize if size.target_tokens is None else size.target_tokens
-        return self._fit_to(planned, plan, record, target, size.limit_tokens)
-
-    def _fit_to(
-        self,
-        planned: _Planned,
-        plan: WindowPlan,
-        record: SummaryRecord | None,
-        target_tokens: int,
-        limit_tokens: int | None,
-    ) -> FittedRequest:
-        omitted, budget = len(plan.omitted), planned.policy.marker_tokens
-        return fit_request(
-            plan.head,
-            plan.tail,
-            make_marker=lambda more: marker_for(omitted, more, record, max_tokens=budget),
-            count=self._tokens.count,
-            overhead_tokens=planned.overhead_tokens,
-            target_tokens=target_tokens,
-            limit_tokens=limit_tokens,
-            is_pinned=self._pin,
-        )
-
     def _smaller_request(self, call: _Call, error: Exception) -> ModelRequest[Any] | None:
         """The request once more, smaller, after the model refused it as too long; None when that is not the reason or
         nothing more can be left out."""
-        if not self._clauses:
+        if self._planner.is_off:
             return None
         if not is_context_overflow(error) and not (self._is_overflow is not None and self._is_overflow(error)):
             return None
@@ -361,19 +231,16 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
             sent_tokens=sent, limit_tokens=planned.size.limit_tokens, thread_id=planned.thread_id
         )
         emit(overflowed, self._on_event)
-        fitted = self._fit_to(planned, call.plan, call.record, int(sent * _RETRY_SHARE), None)
+        fitted = self._planner.fit_to(planned, call.plan, call.record, int(sent * _RETRY_SHARE), None)
         if fitted.tokens >= sent:
             return None
         self._report(dataclasses.replace(call, fitted=fitted))
         return call.request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
 
-    def _state_update(self, planned: _Planned, record: SummaryRecord | None) -> dict[str, Any]:
+    def _state_update(self, planned: PlannedCall, record: SummaryRecord | None) -> dict[str, Any]:
         """What the state does not know yet."""
         state: Any = planned.request.state
-        known = state.get("compaction_records") or {}
-        update: dict[str, Any] = {}
-        if record is not None and record.id not in known:
-            update["compaction_records"] = {record.id: record.to_dict()}
+        update = self._summaries.update(record, state, planned.request.runtime)
         if self._summarize_ahead:
             window = {
                 "limit_tokens": planned.size.limit_tokens,
@@ -387,54 +254,17 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
     def _prepare_ahead(self, state: Any, runtime: Any) -> Body[dict[str, Any] | None]:
         """Write the record that the next cut will need, now that the turn is over."""
         window = (state.get("compaction_windows") or {}).get(self._name)
-        if window is None or self._writer is None:
+        if window is None or not self._summaries.are_written:
             return None
         size = WindowSize(limit_tokens=window["limit_tokens"], usable_tokens=window["usable_tokens"])
-        policy = self._policy(size)
         messages: list[BaseMessage] = state["messages"]
-        walk = HistoryWalk(policy, self._tokens.count, overhead_tokens=policy.round_overhead(window["overhead_tokens"]))
-        walk.extend(messages)
-        omitted = [messages[position] for position in walk.left_out_next()]
-        outcome = yield from self._summarize(
-            omitted, state, runtime, policy, _thread_id(runtime), history=messages, ahead=True
+        omitted = self._planner.left_out_next(messages, size, window["overhead_tokens"])
+        outcome = yield from self._summaries.asking(
+            omitted, state, runtime, thread_of_run(runtime), history=messages, ahead=True
         )
-        record = None if outcome is None else outcome.record
-        if record is None or record.id in (state.get("compaction_records") or {}):
-            return None
-        return {"compaction_records": {record.id: record.to_dict()}}
+        return self._summaries.update(None if outcome is None else outcome.record, state, runtime) or None
 
-    # -- parts ------------------------------------------------------------------------------------------------------
-
-    def _measure(self, request: ModelRequest[Any]) -> WindowSize:
-        size = measure_window(
-            request,
-            context_window=self._context_window,
-            reserve_output_tokens=self._reserve_output_tokens,
-            safety_margin=self._safety_margin,
-        )
-        if size.limit_tokens is None and not self._warned and self._clauses and needs_window(self._clauses, self._keep):
-            self._warned = True
-            logger.warning(
-                "the model's profile does not say how large its context window is; assuming %d usable tokens: "
-                "pass context_window= to HistoryCompactionMiddleware",
-                size.usable_tokens,
-            )
-        return size
-
-    def _policy(self, size: WindowSize) -> WindowPolicy:
-        policy = WindowPolicy.create(
-            self._trigger,
-            self._keep,
-            window_tokens=size.usable_tokens,
-            keep_first=self._keep_first,
-            pin=self._pin,
-            prepare_ahead=self._summarize_ahead and self._writer is not None,
-        )
-        return policy.with_marker(self._marker_tokens).within(size.target_tokens)
-
-    def _count_overhead(self, request: ModelRequest[Any]) -> int:
-        system = 0 if request.system_message is None else self._tokens.count(request.system_message)
-        return system + self._tokens.count_tools(request.tools)
+    # -- events -----------------------------------------------------------------------------------------------------
 
     def _report(self, call: _Call) -> None:
         plan, fitted, thread_id = call.plan, call.fitted, call.planned.thread_id
@@ -472,13 +302,3 @@ class _AheadCompactionMiddleware(HistoryCompactionMiddleware):
 
 def _handled(handler: Callable[[ModelRequest[Any]], Any], request: ModelRequest[Any]) -> Ask:
     return Ask(do=lambda: handler(request), ado=lambda: handler(request))
-
-
-def _thread_id(runtime: Any) -> str | None:
-    thread_id = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
-    if thread_id is not None:
-        return str(thread_id)
-    try:
-        return thread_from_config(get_config())
-    except RuntimeError:  # outside a graph
-        return None

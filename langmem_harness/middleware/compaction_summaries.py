@@ -1,4 +1,4 @@
-"""Summary records in compaction: which ones a run knows, and what is asked for when messages are left out."""
+"""The summary records of a compaction: asked for when messages are left out, referred to from the graph state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,95 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage
+from langgraph.store.base import BaseStore
 
+from langmem_harness.driving import Body
 from langmem_harness.errors import RecordError
-from langmem_harness.summaries.identities import identities
+from langmem_harness.summaries.ledger import SummaryLedger
 from langmem_harness.summaries.record import SummaryRecord
-from langmem_harness.window.marker import marker_message
+from langmem_harness.summaries.service import SummaryOutcome, SummaryService
+
+
+class CompactionSummaries:
+    """The records of one middleware.
+
+    Args:
+        writer: Makes records; None: nobody does.
+        policy: Name of the middleware. Records of others are not looked at.
+        policy_fingerprint: Of its settings.
+        store: Used instead of the store of the graph.
+    """
+
+    def __init__(
+        self, writer: SummaryService | None, *, policy: str, policy_fingerprint: str, store: BaseStore | None
+    ) -> None:
+        self._writer = writer
+        self._policy = policy
+        self._policy_fingerprint = policy_fingerprint
+        self._store = store
+
+    @property
+    def are_written(self) -> bool:
+        """Whether anybody writes summaries."""
+        return self._writer is not None
+
+    def asking(
+        self,
+        omitted: Sequence[BaseMessage],
+        state: Any,
+        runtime: Any,
+        thread_id: str | None,
+        *,
+        history: Sequence[BaseMessage],
+        ahead: bool = False,
+    ) -> Body[SummaryOutcome | None]:
+        """Ask for the record that stands for these messages; None when nobody writes summaries."""
+        if self._writer is None or not omitted:
+            return None
+        outcome = yield from self._writer.serving(
+            omitted,
+            records=_carried(state),
+            record_ids=self._referenced(state),
+            ledger=self._ledger(runtime),
+            thread_id=thread_id,
+            policy=self._policy,
+            policy_fingerprint=self._policy_fingerprint,
+            history=history,
+            ahead=ahead,
+        )
+        return outcome
+
+    def known(self, state: Any, runtime: Any) -> Body[list[SummaryRecord]]:
+        """Every record the state carries or refers to, as far as it is there, oldest first."""
+        records = _carried(state)
+        ledger, ids = self._ledger(runtime), self._referenced(state)
+        if ledger is not None and ids:
+            try:
+                records += yield from ledger.getting_many(ids)
+            except Exception:  # noqa: BLE001 - any store; asked for after a failure that an event has reported
+                return records
+        return records
+
+    def update(self, record: SummaryRecord | None, state: Any, runtime: Any) -> dict[str, Any]:
+        """What the state does not know yet: the id of a record that is in the store, else the record itself."""
+        if record is None or record.id in (state.get("compaction_records") or {}):
+            return {}
+        if self._ledger(runtime) is None or record.thread_id is None:
+            return {"compaction_records": {record.id: record.to_dict()}}
+        if record.id in self._referenced(state):
+            return {}
+        return {"compaction_record_ids": {self._policy: [record.id]}}
+
+    def _ledger(self, runtime: Any) -> SummaryLedger | None:
+        store = self._store if self._store is not None else getattr(runtime, "store", None)
+        return None if store is None else SummaryLedger(store)
+
+    def _referenced(self, state: Any) -> Sequence[str]:
+        return (state.get("compaction_record_ids") or {}).get(self._policy) or ()
+
+
+def _carried(state: Any) -> list[SummaryRecord]:
+    return read_records((state.get("compaction_records") or {}).values())
 
 
 def read_records(values: Iterable[Mapping[str, Any]]) -> list[SummaryRecord]:
@@ -24,32 +108,3 @@ def read_records(values: Iterable[Mapping[str, Any]]) -> list[SummaryRecord]:
         if record.verify():
             records.append(record)
     return records
-
-
-def find_record(records: Iterable[SummaryRecord], messages: Sequence[BaseMessage]) -> SummaryRecord | None:
-    """The newest record that covers exactly these messages, as they are now."""
-    wanted = identities(messages)
-    return next(
-        (
-            record
-            for record in reversed(list(records))
-            if list(zip(record.source_message_ids, record.source_hashes, strict=True)) == wanted
-        ),
-        None,
-    )
-
-
-def marker_for(omitted: int, more: int, record: SummaryRecord | None, *, max_tokens: int) -> BaseMessage | None:
-    """The marker for a plan that leaves `omitted` messages out, and `more` on top of it; None when there are none."""
-    if not omitted + more:
-        return None
-    if record is None:
-        return marker_message(omitted + more)
-    return marker_message(
-        omitted + more,
-        summary_id=record.id,
-        summary=record.content,
-        facts=record.facts,
-        summarized=omitted,
-        max_tokens=max_tokens,
-    )

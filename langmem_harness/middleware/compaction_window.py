@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from langchain.agents.middleware import ModelRequest
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import BaseMessage
+from langgraph.config import get_config
 
+from langmem_harness.memory.scope import thread_from_config
 from langmem_harness.window.messages import TAG_KEY, tag_of
+from langmem_harness.window.model import FALLBACK_WINDOW_TOKENS, profile_window_tokens
 from langmem_harness.window.plan import PlacedMessage
-
-FALLBACK_WINDOW_TOKENS = 32_000
-"""Window assumed when neither `context_window` nor the model's profile says how large it is."""
 
 _PLACED_KINDS = ("recall", "marker", "repair")
 _OVERFLOW_PHRASES = (
@@ -62,7 +61,7 @@ def measure_window(
             most half of the window.
         safety_margin: Share kept free because token counts are estimates, 0 to below 1.
     """
-    known = context_window if context_window is not None else _profile_window(request.model)
+    known = context_window if context_window is not None else profile_window_tokens(request.model)
     window = FALLBACK_WINDOW_TOKENS if known is None else known
     if reserve_output_tokens is None:
         stated = request.model_settings.get("max_tokens", getattr(request.model, "max_tokens", None))
@@ -73,12 +72,6 @@ def measure_window(
     return WindowSize(
         limit_tokens=None if known is None else limit, usable_tokens=max(1, int(limit * (1.0 - safety_margin)))
     )
-
-
-def _profile_window(model: Any) -> int | None:
-    profile = getattr(model, "profile", None)
-    window = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
-    return window if isinstance(window, int) and window > 0 else None
 
 
 def is_context_overflow(error: Exception) -> bool:
@@ -118,3 +111,14 @@ def split_request(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[P
 def _is_placed_kind(message: BaseMessage) -> bool:
     tag = tag_of(message)
     return tag is not None and tag["kind"] in _PLACED_KINDS
+
+
+def thread_of_run(runtime: Any) -> str | None:
+    """The conversation a run belongs to; None outside of one."""
+    thread_id = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
+    if thread_id is not None:
+        return str(thread_id)
+    try:
+        return thread_from_config(get_config())
+    except RuntimeError:  # outside a graph
+        return None

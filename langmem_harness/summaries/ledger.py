@@ -165,6 +165,20 @@ class SummaryLedger:
         chosen = [one for one in records.values() if purpose in (None, one.purpose) and kind in (None, one.kind)]
         return sorted(chosen, key=lambda record: (record.created_at, record.id))
 
+    def getting_many(self, record_ids: Sequence[str]) -> Body[Records]:
+        """The records with these ids, in their order, read in one batch; those that are not there are left out."""
+        places = [(record_id, thread_of(record_id)) for record_id in record_ids if record_id not in self._carried]
+        reads = [
+            GetOp(summaries_namespace(thread_id), _record_key(record_id))
+            for record_id, thread_id in places
+            if thread_id is not None
+        ]
+        found = dict(self._carried)
+        if reads and self._store is not None:
+            items = yield self._batch(reads)
+            found.update({one.id: one for item in items if item is not None and (one := _parse(item)) is not None})
+        return [found[record_id] for record_id in record_ids if record_id in found]
+
     def writing(self, record: SummaryRecord, messages: Sequence[BaseMessage]) -> Body[None]:
         """Body of `put`."""
         if self._store is None or record.thread_id is None:
@@ -183,17 +197,13 @@ class SummaryLedger:
         yield self._batch(operations)
 
     def _getting(self, record_id: str) -> Body[SummaryRecord | None]:
-        thread_id = thread_of(record_id)
-        if record_id in self._carried or self._store is None or thread_id is None:
-            return self._carried.get(record_id)
-        (item,) = yield self._batch([GetOp(summaries_namespace(thread_id), _record_key(record_id))])
-        record = None if item is None else _parse(item)
-        return record if record is not None and record.id == record_id else None
+        found = yield from self.getting_many([record_id])
+        return found[0] if found and found[0].id == record_id else None
 
     def _reading_sources(self, record_id: str, messages: Sequence[BaseMessage]) -> Body[Sequence[BaseMessage]]:
         record = _found((yield from self._getting(record_id)), record_id)
         known = dict(_named(messages))
-        wanted = list(zip(record.source_message_ids, record.source_hashes, strict=True))
+        wanted = record.sources
         if self._store is not None and record.thread_id is not None:
             namespace = _sources_namespace(record.thread_id)
             absent = [named for named in wanted if named not in known]

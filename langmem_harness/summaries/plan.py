@@ -40,6 +40,7 @@ def plan_summary(
     records: Sequence[SummaryRecord],
     *,
     purpose: SummaryPurpose,
+    policy: str,
     policy_fingerprint: str,
     prompt_version: str,
     model: str | None,
@@ -59,6 +60,8 @@ def plan_summary(
         messages: The left-out messages, oldest first.
         records: All candidates.
         purpose: Only records of this purpose count.
+        policy: Name of the policy. Records made for another one are not for these messages: several middlewares on
+            one thread leave out different messages.
         policy_fingerprint: In use now.
         prompt_version: In use now.
         model: In use now; None accepts any.
@@ -75,7 +78,7 @@ def plan_summary(
     fresh: list[tuple[int, SummaryRecord, list[int]]] = []
     stale: list[tuple[int, SummaryRecord, StalenessReport]] = []
     for record in records:
-        if record.purpose != purpose or record.kind != "history":
+        if record.purpose != purpose or record.policy != policy or record.kind != "history":
             continue
         report = check_identities(
             record,

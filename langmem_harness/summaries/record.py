@@ -147,6 +147,11 @@ class SummaryRecord:
         )
         return dataclasses.replace(unnamed, id=unnamed.derive_id())
 
+    @property
+    def sources(self) -> list[Identity]:
+        """``(identity, content hash)`` of every covered message, oldest first."""
+        return list(zip(self.source_message_ids, self.source_hashes, strict=True))
+
     def derive_id(self) -> str:
         """The id that belongs to the fields of this record."""
         made_of = [
@@ -309,7 +314,7 @@ def check_identities(
     hashes: dict[str, list[str]] = {}
     for identity, hashed in present:
         hashes.setdefault(identity, []).append(hashed)
-    for identity, hashed in zip(record.source_message_ids, record.source_hashes, strict=True):
+    for identity, hashed in record.sources:
         left = hashes.get(identity)
         if not left:
             missing.append(identity)
@@ -339,7 +344,7 @@ def check_identities(
 def match_sources(record: SummaryRecord, present: Sequence[Identity]) -> list[int] | None:
     """Positions in `present` of all sources of the record, in its order; None when one is not there unchanged."""
     positions = []
-    sources = iter(zip(record.source_message_ids, record.source_hashes, strict=True))
+    sources = iter(record.sources)
     wanted = next(sources)
     for position, found in enumerate(present):
         if found == wanted:

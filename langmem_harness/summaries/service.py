@@ -60,6 +60,8 @@ class SummaryCall(TypedDict):
         policy: Name of the policy that leaves messages out.
         policy_fingerprint: Of its settings; a record made under another one is stale.
         records: Records this branch of the thread carries itself, such as those in its graph state.
+        record_ids: Ids of records in the ledger that this branch refers to, the newest last. One that is not there is
+            as good as none, and an event says so.
         ledger: Where all records of the thread are; None: only `records` are known, and a new record is only returned,
             to be carried.
         thread_id: The conversation.
@@ -71,6 +73,7 @@ class SummaryCall(TypedDict):
     policy: str
     policy_fingerprint: str
     records: NotRequired[Sequence[SummaryRecord]]
+    record_ids: NotRequired[Sequence[str]]
     ledger: NotRequired[SummaryLedger | None]
     thread_id: NotRequired[str | None]
     purpose: NotRequired[SummaryPurpose]
@@ -174,6 +177,7 @@ class SummaryService:
         policy: str,
         policy_fingerprint: str,
         records: Sequence[SummaryRecord] = (),
+        record_ids: Sequence[str] = (),
         ledger: SummaryLedger | None = None,
         thread_id: str | None = None,
         purpose: SummaryPurpose = "prompt_compaction",
@@ -184,6 +188,7 @@ class SummaryService:
         if not messages:
             return SummaryOutcome(record=None, action="nothing")
         carried = {record.id: record for record in records if record.thread_id == thread_id}
+        referenced = frozenset({*carried, *record_ids})
         known = dict(carried)
 
         def plan() -> SummaryPlan:
@@ -191,26 +196,41 @@ class SummaryService:
                 messages,
                 list(known.values()),
                 purpose=purpose,
+                policy=policy,
                 policy_fingerprint=policy_fingerprint,
                 prompt_version=self.summarizer.prompt_version,
                 model=self.summarizer.model if self._regenerate_on_model_change else None,
                 ttl=self._summary_ttl,
                 now=self._clock(),
                 history=history,
-                carried_ids=frozenset(carried),
+                carried_ids=referenced,
                 name=self._identities.identities,
             )
 
-        planned: SummaryPlan = yield (immediate if len(messages) < _COMPUTED_ELSEWHERE else computed)(plan)
+        place = immediate if len(messages) < _COMPUTED_ELSEWHERE else computed
+        planned: SummaryPlan = yield place(plan)
         if planned.uncovered and ledger is not None and thread_id is not None:
             try:
-                stored = yield from ledger.listing(thread_id)
+                # The newest record of this branch is nearly always the one; then the others; then whatever there is.
+                for wanted in (record_ids[-1:], record_ids[:-1]):
+                    if wanted and planned.uncovered:
+                        found = yield from ledger.getting_many(wanted)
+                        known.update({record.id: record for record in found if record.thread_id == thread_id})
+                        planned = yield place(plan)
+                if planned.uncovered:
+                    stored = yield from ledger.listing(thread_id)
+                    known = {**{record.id: record for record in stored}, **known}
+                    planned = yield computed(plan)
             except Exception as error:  # noqa: BLE001 - any store: what is not known to be unpaid is not paid again
                 return self._failed(error, planned.record, thread_id)
-            known = {**{record.id: record for record in stored}, **known}
-            planned = yield computed(plan)
         if planned.record is not None and not planned.uncovered:
             return SummaryOutcome(record=planned.record, action="reused")
+        lost = record_ids[-1] if record_ids and record_ids[-1] not in known else None
+        if lost is not None and ledger is not None:
+            action = "trim" if self._on_stale == "raise" else self._on_stale  # gone is not wrong: no error
+            self._emit(SummaryStale(summary_id=lost, reasons=("record_missing",), action=action, thread_id=thread_id))
+            if action == "trim":
+                return SummaryOutcome(record=None, action="trimmed", partial=planned.record, reason="record_missing")
         if planned.stale is not None:
             reasons = planned.stale.reasons
             stale = SummaryStale(

@@ -17,7 +17,6 @@ from langmem_harness.window.limits import (
     resolve_clause,
     resolve_size,
 )
-from langmem_harness.window.messages import canonical_json, text_hash
 
 MARKER_TOKENS = 128
 """What a marker without a summary counts for."""
@@ -100,9 +99,3 @@ class WindowPolicy:
         thresholds = [trigger.tokens for trigger in self.triggers if trigger.tokens is not None]
         step = max(1, min(thresholds) // OVERHEAD_STEPS) if thresholds else 1
         return -(-overhead_tokens // step) * step
-
-    @property
-    def fingerprint(self) -> str:
-        """Tagged hash of everything that decides where cuts are, except `pin`, which is code."""
-        sizes = [[limit.tokens, limit.messages] for limit in (*self.triggers, self.keep)]
-        return text_hash(canonical_json([sizes, self.keep_first, self.pin is not None]))
