@@ -78,15 +78,16 @@ def normalize_min_max(scores: Floats, *, floor: float | None = None) -> NDArray[
     Returns:
         shape (n,); empty for empty input.
     """
-    values = np.asarray(scores, dtype=np.float64)
+    values = np.array(scores, dtype=np.float64)
     if not len(values):
         return values
     best = values.max()
     lowest = values.min() if floor is None else floor
     if best <= lowest:
         return np.full(len(values), 1.0 if floor is None else 0.0)
-    normalized: NDArray[np.float64] = np.clip((values - lowest) / (best - lowest), 0.0, 1.0)
-    return normalized
+    values -= lowest
+    values /= best - lowest
+    return values if floor is None else np.clip(values, 0.0, 1.0, out=values)
 
 
 def fuse(legs: Sequence[Leg]) -> FusedScores:
@@ -106,11 +107,12 @@ def fuse(legs: Sequence[Leg]) -> FusedScores:
     if not taking_part:
         return FusedScores(rows=np.empty(0, dtype=np.int64), scores=np.empty(0, dtype=np.float64))
     total_weight = sum(leg.weight for leg in taking_part)
-    scores = np.full(1 + max(int(leg.rows.max()) for leg in taking_part), -1.0)
+    scores = np.zeros(1 + max(int(leg.rows.max()) for leg in taking_part))
+    found = np.zeros(len(scores), dtype=np.bool_)
     for leg in taking_part:
-        scores[leg.rows] = np.maximum(scores[leg.rows], 0.0)
+        found[leg.rows] = True
         scores[leg.rows] += leg.weight / total_weight * normalize_min_max(leg.scores, floor=leg.floor)
-    rows = np.flatnonzero(scores >= 0.0)
+    rows = np.flatnonzero(found)
     return FusedScores(rows=rows, scores=np.minimum(scores[rows], 1.0))
 
 

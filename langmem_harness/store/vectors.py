@@ -166,7 +166,7 @@ class VectorIndex:
     def cosines(self, query: Floats, rows: Rows | None = None) -> Floats:
         """Exact cosines in [-1, 1], float32, of the given rows (None: all, also unusable ones, which get 0)."""
         scores = self.matrix @ query if rows is None else self._matrix[rows] @ query
-        clipped: Floats = np.clip(scores, -1.0, 1.0)
+        clipped: Floats = np.clip(scores, -1.0, 1.0, out=scores)
         return clipped
 
     def nearest(self, query: Floats, count: int) -> Rows:
