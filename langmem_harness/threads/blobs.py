@@ -9,7 +9,7 @@ cannot be reached is ever collected.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -94,7 +94,7 @@ def ensure_thread(connection: sqlite3.Connection, thread_id: str) -> int:
     return thread
 
 
-def insert_missing(connection: sqlite3.Connection, thread: int, root: bytes, nodes: Mapping[bytes, Node]) -> None:
+def insert_missing(connection: sqlite3.Connection, thread: int, root: bytes, node_of: Callable[[bytes], Node]) -> None:
     """Store a root and whatever below it is not there yet, looking only below what is missing."""
     frontier = [root]
     while frontier:
@@ -105,7 +105,7 @@ def insert_missing(connection: sqlite3.Connection, thread: int, root: bytes, nod
                 f"SELECT hash FROM checkpoint_nodes WHERE thread = ? AND hash IN ({_marks(batch)})", (thread, *batch)
             )
         }
-        missing = [nodes[name] for name in frontier if name not in present]
+        missing = [node_of(name) for name in frontier if name not in present]
         connection.executemany(
             "INSERT INTO checkpoint_nodes (thread, hash, kind, type, value, children) VALUES (?, ?, ?, ?, ?, ?)",
             [(thread, node.hash, node.kind, node.type, node.value, node.children) for node in missing],

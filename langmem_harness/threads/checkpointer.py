@@ -305,7 +305,7 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
         with self._database.write() as connection:
             tombstones.check_not_erased(connection, thread_id)
             thread = ensure_thread(connection, thread_id)
-            insert_missing(connection, thread, root, encoder.nodes)
+            insert_missing(connection, thread, root, encoder.node)
             connection.execute(
                 "INSERT OR REPLACE INTO checkpoints (thread, checkpoint_ns, checkpoint_id, parent_checkpoint_id, "
                 "run_id, created_at, root, metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -359,7 +359,7 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
             tombstones.check_not_erased(connection, thread_id)
             thread = ensure_thread(connection, thread_id)
             for position, channel, root in encoded:
-                insert_missing(connection, thread, root, encoder.nodes)
+                insert_missing(connection, thread, root, encoder.node)
                 connection.execute(
                     f"INSERT OR {'REPLACE' if replaces else 'IGNORE'} INTO checkpoint_writes (thread, checkpoint_ns, "
                     "checkpoint_id, task_id, task_path, idx, channel, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

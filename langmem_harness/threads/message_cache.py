@@ -8,7 +8,8 @@ equal to those of the stored one. What it hands out shares nothing that can be c
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import ormsgpack
@@ -20,29 +21,30 @@ from langmem_harness.threads.nodes import ChunkNodes, Node, NodeKind, split_hash
 
 _KNOWN_CLASSES: frozenset[type[BaseMessage]] = frozenset({AIMessage, HumanMessage, SystemMessage, ToolMessage})
 _CLASS_OF_NAME = {(kind.__module__, kind.__name__): kind for kind in _KNOWN_CLASSES}
-_LAYOUTS: dict[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]] = {}  # few; shared, so that entries stay small
-_NO_EXTRA: Mapping[str, Any] = {}
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_fields_of = attrgetter("__dict__")
+_extra_of = attrgetter("__pydantic_extra__")
 
 
 class _Entry(NamedTuple):
-    """A message taken apart: enough to compare with one and to build one without validating again."""
+    """A message taken apart: enough to compare with one and to build one without validating again.
+
+    `containers` are the fields that can be changed in place, packed: unpacking makes new ones faster than copying does.
+    """
 
     node: Node
     kind: type[BaseMessage]
     fields: dict[str, Any]
     fields_set: set[str]
-    empty_dicts: Sequence[str]
-    empty_lists: Sequence[str]
-    nested: Sequence[str]
+    containers: bytes
 
 
 class _Chunk(NamedTuple):
-    """A whole chunk of a message list: compared and built at once, which is several times faster than one by one."""
+    """A whole chunk of a message list: compared at once, which is several times faster than one by one."""
 
     entries: Sequence[_Entry]
     kinds: Sequence[type[BaseMessage]]
-    facts: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    fields: Sequence[dict[str, Any]]
     nodes: ChunkNodes
 
 
@@ -86,10 +88,11 @@ class MessageCache:
         """The nodes of these list elements, if they are a remembered chunk and unchanged."""
         first = messages[0]
         chunk = self._chunk_by_first_id.get(first.id) if isinstance(first, BaseMessage) and first.id else None
-        if chunk is None or [type(message) for message in messages] != chunk.kinds:
+        # Every save of a long thread comes through here for every message: loops that run in C only.
+        if chunk is None or list(map(type, messages)) != chunk.kinds or any(map(_extra_of, messages)):
             return None
         try:
-            unchanged = [(message.__dict__, message.__pydantic_extra__) for message in messages] == chunk.facts
+            unchanged = list(map(_fields_of, messages)) == chunk.fields
         except Exception:  # noqa: BLE001 - see `_is_unchanged`
             return None
         return chunk.nodes if unchanged else None
@@ -125,7 +128,7 @@ class MessageCache:
             chunk = _Chunk(
                 entries=entries,
                 kinds=[entry.kind for entry in entries],
-                facts=[(entry.fields, _NO_EXTRA) for entry in entries],
+                fields=[entry.fields for entry in entries],
                 nodes=ChunkNodes(node.hash, {node.hash: node, **{entry.node.hash: entry.node for entry in entries}}),
             )
             self._chunk_by_name[node.hash] = self._chunk_by_first_id[entries[0].fields["id"]] = chunk
@@ -200,21 +203,14 @@ def _take_apart(node: Node, message: BaseMessage) -> _Entry | None:
 def _sort_fields(
     node: Node, kind_of_message: type[BaseMessage], fields: dict[str, Any], fields_set: set[str]
 ) -> _Entry | None:
-    empty_dicts, empty_lists, nested = [], [], []
-    for name, value in fields.items():
-        kind = type(value)
-        if kind in _PLAIN:
-            continue
-        if kind is dict and not value:
-            empty_dicts.append(name)
-        elif kind is list and not value:
-            empty_lists.append(name)
-        elif _is_plain(value):
-            nested.append(name)
-        else:
-            return None
-    layout = (tuple(empty_dicts), tuple(empty_lists), tuple(nested))
-    return _Entry(node, kind_of_message, fields, fields_set, *_LAYOUTS.setdefault(layout, layout))
+    containers = {name: value for name, value in fields.items() if type(value) not in _PLAIN}
+    if not _is_plain(containers):
+        return None
+    try:
+        packed = ormsgpack.packb(containers)
+    except (TypeError, ValueError):  # a number or a text that the format has no room for
+        return None
+    return _Entry(node, kind_of_message, fields, fields_set, packed)
 
 
 def _is_plain(value: Any) -> bool:
@@ -226,27 +222,13 @@ def _is_plain(value: Any) -> bool:
     return kind is list and all(map(_is_plain, value))
 
 
-def _copy_plain(value: Any) -> Any:
-    kind = type(value)
-    if kind is dict:
-        return {key: item if type(item) in _PLAIN else _copy_plain(item) for key, item in value.items()}
-    return [item if type(item) in _PLAIN else _copy_plain(item) for item in value]
-
-
 _set = object.__setattr__
 
 
 def _build(entry: _Entry) -> BaseMessage:
     """A new message with these fields, which were validated when they were decoded; doing it again costs ten times."""
-    fields = entry.fields.copy()
-    for name in entry.empty_dicts:
-        fields[name] = {}
-    for name in entry.empty_lists:
-        fields[name] = []
-    for name in entry.nested:
-        fields[name] = _copy_plain(fields[name])
     message = entry.kind.__new__(entry.kind)
-    _set(message, "__dict__", fields)
+    _set(message, "__dict__", entry.fields | ormsgpack.unpackb(entry.containers))
     _set(message, "__pydantic_fields_set__", entry.fields_set.copy())
     _set(message, "__pydantic_extra__", {})
     _set(message, "__pydantic_private__", None)

@@ -158,22 +158,26 @@ class _Children:
 
 
 class ValueEncoder:
-    """Encodes values; collects the nodes they need.
-
-    Attributes:
-        nodes: Every node of every value encoded so far, by name.
-    """
+    """Encodes values; collects the nodes they need."""
 
     def __init__(self, serde: SerializerProtocol, messages: MessageNodes) -> None:
-        self.nodes: dict[bytes, Node] = {}
+        self._nodes: dict[bytes, Node] = {}
+        self._known_chunks: dict[bytes, ChunkNodes] = {}
         self._serde = serde
         self._messages = messages
         self._chunked: dict[int, tuple[Sequence[Any], list[bytes]]] = {}
 
     def encode(self, value: Any) -> bytes:
-        """The name of the root node of a value; its nodes are in `nodes`."""
+        """The name of the root node of a value; `node` gives it and what is below it."""
         children = _Children()
         return self._tree(self._walk(value, children), children)
+
+    def node(self, name: bytes) -> Node:
+        """A node of a value encoded so far. Ask for a parent before its children."""
+        # Nearly every chunk of a long thread is stored already, and nobody asks for its nodes.
+        if (chunk := self._known_chunks.pop(name, None)) is not None:
+            self._nodes.update(chunk.nodes)
+        return self._nodes[name]
 
     def _tree(self, structure: Any, children: _Children) -> bytes:
         # The bytes go through the serializer once more, so that one that encrypts encrypts them too.
@@ -181,7 +185,7 @@ class ValueEncoder:
         return self._add(Node.make(NodeKind.TREE, type_, value, children.joined()))
 
     def _add(self, node: Node) -> bytes:
-        self.nodes[node.hash] = node
+        self._nodes[node.hash] = node
         return node.hash
 
     def _walk(self, value: Any, children: _Children) -> Any:
@@ -231,14 +235,14 @@ class ValueEncoder:
         for start in range(0, len(value), CHUNK_ITEMS):
             chunk = value[start : start + CHUNK_ITEMS]
             if (known := self._messages.known_chunk(chunk)) is not None:
-                self.nodes.update(known.nodes)
+                self._known_chunks[known.name] = known
                 names.append(known.name)
                 continue
             children = _Children()
             structure = [self._walk(item, children) for item in chunk]
             names.append(self._tree(structure, children))
             if len(children.positions) == CHUNK_ITEMS:
-                self._messages.remember_chunk(self.nodes[names[-1]], chunk)
+                self._messages.remember_chunk(self._nodes[names[-1]], chunk)
         while len(names) > CHUNK_ITEMS:
             above = []
             for start in range(0, len(names), CHUNK_ITEMS):

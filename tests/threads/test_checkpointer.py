@@ -229,7 +229,7 @@ def roundtrip(value: Any) -> Any:
     encoder = ValueEncoder(serde, cache)
     root = encoder.encode(value)
     cache.clear()
-    return ValueDecoder(serde, cache, encoder.nodes.get).decode(root)
+    return ValueDecoder(serde, cache, encoder.node).decode(root)
 
 
 _scalars = (
