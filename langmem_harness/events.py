@@ -86,13 +86,20 @@ class HistoryRepaired(MemoryEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class ContextOverflowed(MemoryEvent):
-    """The provider refused a request as too long; it is compacted once more and tried once again."""
+    """The provider refused a request as too long; it is compacted once more and tried once again.
+
+    Attributes:
+        sent_tokens: Size of the refused request, by our count.
+        limit_tokens: What the model was thought to take; None when nobody knew.
+        learned_tokens: What is sent to this model at most from now on; less when a smaller retry is taken.
+    """
 
     kind: ClassVar[str] = "context_overflowed"
     level: ClassVar[int] = logging.WARNING
 
     sent_tokens: int
     limit_tokens: int | None
+    learned_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

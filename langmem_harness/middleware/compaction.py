@@ -16,6 +16,7 @@ from langgraph.types import Command
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
 from langmem_harness.events import ContextOverflowed, EventCallback, HistoryCompacted, HistoryRepaired, emit
+from langmem_harness.middleware.compaction_limits import RETRY_SHARE, LearnedLimits
 from langmem_harness.middleware.compaction_plan import CallPlanner, PlannedCall
 from langmem_harness.middleware.compaction_state import CompactionState
 from langmem_harness.middleware.compaction_summaries import CompactionSummaries
@@ -24,12 +25,12 @@ from langmem_harness.summaries.record import SummaryRecord
 from langmem_harness.summaries.service import SummaryOutcome, SummaryService
 from langmem_harness.window.fit import FittedRequest
 from langmem_harness.window.limits import Size, TriggerForm
+from langmem_harness.window.model import model_name
 from langmem_harness.window.plan import WindowPlan
 from langmem_harness.window.policy import MARKER_TOKENS
 from langmem_harness.window.tokens import TokenCounter
 
 _COMPUTED_ELSEWHERE = 1_000  # histories longer than this are walked in a worker thread, not on the event loop
-_RETRY_SHARE = 0.7  # a request that was refused as too long is sent again with at most this share of its size
 
 Result = ModelResponse[Any]
 Answer: TypeAlias = Result | AIMessage | ExtendedModelResponse[Any]
@@ -162,6 +163,7 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         self._summarize_ahead = summarize_ahead
         self._on_failure = on_failure
         self._is_overflow = is_overflow
+        self._limits = LearnedLimits()
         self._on_event = on_event
         self._name = name
 
@@ -188,20 +190,35 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
 
     def _call_model(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Body[Any]:
         place = computed if len(request.messages) > _COMPUTED_ELSEWHERE else immediate
-        planned: PlannedCall = yield place(lambda: self._planner.plan(request))
+        state: Any = request.state
+        model = model_name(request.model)
+        learned = self._limits.limit_for(model, state.get("compaction_limits"))
+        planned: PlannedCall = yield place(lambda: self._planner.plan(request, learned_tokens=learned))
         outcome = yield from self._summaries.asking(
-            planned.plan.omitted, request.state, request.runtime, planned.thread_id, history=planned.history
+            planned.plan.omitted, state, request.runtime, planned.thread_id, history=planned.history
         )
         call = yield from self._finish(planned, outcome)
         self._report(call)
+        limits: dict[str, int] = {}
         try:
             response: Result = yield _handled(handler, call.request)
         except Exception as error:
-            smaller = self._smaller_request(call, error)
+            if not self._is_too_long(error):
+                raise
+            self._learn(model, call)
+            smaller = self._smaller_call(call)
             if smaller is None:
                 raise
-            response = yield _handled(handler, smaller)  # once: what this raises is raised
-        update = self._state_update(planned, None if outcome is None else outcome.record)
+            self._report(smaller)
+            try:
+                response = yield _handled(handler, smaller.request)
+            except Exception as again:  # once: what this raises is raised
+                if self._is_too_long(again):
+                    self._learn(model, smaller)
+                raise
+            refused, accepted = call.fitted.tokens, smaller.fitted.tokens
+            limits = {model: self._limits.learn(model, refused_tokens=refused, accepted_tokens=accepted)}
+        update = self._state_update(planned, None if outcome is None else outcome.record, limits)
         return ExtendedModelResponse(model_response=response, command=Command(update=update)) if update else response
 
     def _finish(self, planned: PlannedCall, outcome: SummaryOutcome | None) -> Body[_Call]:
@@ -219,32 +236,43 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
             request = request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
         return _Call(request=request, planned=planned, plan=plan, record=record, fitted=fitted)
 
-    def _smaller_request(self, call: _Call, error: Exception) -> ModelRequest[Any] | None:
-        """The request once more, smaller, after the model refused it as too long; None when that is not the reason or
-        nothing more can be left out."""
-        if self._planner.is_off:
-            return None
-        if not is_context_overflow(error) and not (self._is_overflow is not None and self._is_overflow(error)):
-            return None
-        sent, planned = call.fitted.tokens, call.planned
+    def _is_too_long(self, error: Exception) -> bool:
+        """Whether a model's error says that the request was too long, for a middleware that may shorten it."""
+        known = is_context_overflow(error) or (self._is_overflow is not None and self._is_overflow(error))
+        return known and not self._planner.is_off
+
+    def _learn(self, model: str, call: _Call) -> None:
+        learned = self._limits.learn(model, refused_tokens=call.fitted.tokens)
         overflowed = ContextOverflowed(
-            sent_tokens=sent, limit_tokens=planned.size.limit_tokens, thread_id=planned.thread_id
+            sent_tokens=call.fitted.tokens,
+            limit_tokens=call.planned.size.limit_tokens,
+            learned_tokens=learned,
+            thread_id=call.planned.thread_id,
         )
         emit(overflowed, self._on_event)
-        fitted = self._planner.fit_to(planned, call.plan, call.record, int(sent * _RETRY_SHARE), None)
+
+    def _smaller_call(self, call: _Call) -> _Call | None:
+        """The call once more, smaller, after the model refused it; None when nothing more can be left out."""
+        sent = call.fitted.tokens
+        fitted = self._planner.fit_to(call.planned, call.plan, call.record, int(sent * RETRY_SHARE), None)
         if fitted.tokens >= sent:
             return None
-        self._report(dataclasses.replace(call, fitted=fitted))
-        return call.request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
+        request = call.request.override(messages=list(fitted.messages))  # type: ignore[arg-type]
+        return dataclasses.replace(call, request=request, fitted=fitted)
 
-    def _state_update(self, planned: PlannedCall, record: SummaryRecord | None) -> dict[str, Any]:
+    def _state_update(
+        self, planned: PlannedCall, record: SummaryRecord | None, limits: Mapping[str, int]
+    ) -> dict[str, Any]:
         """What the state does not know yet."""
         state: Any = planned.request.state
         update = self._summaries.update(record, state, planned.request.runtime)
+        if limits:
+            update["compaction_limits"] = dict(limits)
         if self._summarize_ahead:
             window = {
                 "limit_tokens": planned.size.limit_tokens,
                 "usable_tokens": planned.size.usable_tokens,
+                "target_tokens": planned.size.target_tokens,
                 "overhead_tokens": planned.overhead_tokens,
             }
             if (state.get("compaction_windows") or {}).get(self._name) != window:
@@ -256,7 +284,7 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         window = (state.get("compaction_windows") or {}).get(self._name)
         if window is None or not self._summaries.are_written:
             return None
-        size = WindowSize(limit_tokens=window["limit_tokens"], usable_tokens=window["usable_tokens"])
+        size = WindowSize(**{name: window.get(name) for name in ("limit_tokens", "usable_tokens", "target_tokens")})
         messages: list[BaseMessage] = state["messages"]
         omitted = self._planner.left_out_next(messages, size, window["overhead_tokens"])
         outcome = yield from self._summaries.asking(

@@ -120,10 +120,15 @@ class CallPlanner:
             pin=self._pin is not None,
         )
 
-    def plan(self, request: ModelRequest[Any]) -> PlannedCall:
-        """The window of a request. Give it back with `remember` when its walk is no longer read."""
+    def plan(self, request: ModelRequest[Any], *, learned_tokens: int | None = None) -> PlannedCall:
+        """The window of a request. Give it back with `remember` when its walk is no longer read.
+
+        Args:
+            request: The request.
+            learned_tokens: What a refusal of its model taught.
+        """
         history, placed = split_request(request)
-        size = self._measure(request)
+        size = self._measure(request, learned_tokens)
         policy = self.policy(size)
         overhead = self._count_overhead(request)
         thread_id = thread_of_run(request.runtime)
@@ -217,12 +222,13 @@ class CallPlanner:
         )
         return policy.with_marker(self._marker_tokens).within(size.target_tokens)
 
-    def _measure(self, request: ModelRequest[Any]) -> WindowSize:
+    def _measure(self, request: ModelRequest[Any], learned_tokens: int | None) -> WindowSize:
         size = measure_window(
             request,
             context_window=self._context_window,
             reserve_output_tokens=self._reserve_output_tokens,
             safety_margin=self._safety_margin,
+            learned_tokens=learned_tokens,
         )
         if size.limit_tokens is None and not self._warned and self._clauses and needs_window(self._clauses, self._keep):
             self._warned = True

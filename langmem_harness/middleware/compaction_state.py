@@ -35,6 +35,14 @@ def merge_windows(known: Records | None, added: Records | None) -> dict[str, Map
     return {**(known or {}), **(added or {})}
 
 
+def merge_limits(known: Mapping[str, int] | None, added: Mapping[str, int] | None) -> dict[str, int]:
+    """Reducer: the lowest limit learned of each model."""
+    merged = dict(known or {})
+    for model, tokens in (added or {}).items():
+        merged[model] = min(tokens, merged.get(model, tokens))
+    return merged
+
+
 class CompactionState(AgentState[Any]):
     """State of an agent that compacts: plain JSON, left out of input and output.
 
@@ -45,3 +53,4 @@ class CompactionState(AgentState[Any]):
     compaction_records: NotRequired[Annotated[dict[str, Mapping[str, Any]], PrivateStateAttr, merge_records]]
     compaction_record_ids: NotRequired[Annotated[dict[str, list[str]], PrivateStateAttr, merge_references]]
     compaction_windows: NotRequired[Annotated[dict[str, Mapping[str, Any]], PrivateStateAttr, merge_windows]]
+    compaction_limits: NotRequired[Annotated[dict[str, int], PrivateStateAttr, merge_limits]]

@@ -38,19 +38,21 @@ class WindowSize:
     Attributes:
         limit_tokens: What the model takes beside its answer; None when nobody knows.
         usable_tokens: The same less the safety margin; what fractions are taken of. An assumed size when unknown.
+        target_tokens: What a request should have at most; None when nobody knows the window and no refusal taught it.
     """
 
     limit_tokens: int | None
     usable_tokens: int
-
-    @property
-    def target_tokens(self) -> int | None:
-        """What a request should have at most; None when nobody knows the window."""
-        return None if self.limit_tokens is None else self.usable_tokens
+    target_tokens: int | None
 
 
 def measure_window(
-    request: ModelRequest[Any], *, context_window: int | None, reserve_output_tokens: int | None, safety_margin: float
+    request: ModelRequest[Any],
+    *,
+    context_window: int | None,
+    reserve_output_tokens: int | None,
+    safety_margin: float,
+    learned_tokens: int | None = None,
 ) -> WindowSize:
     """The window of this request's model; looked up at every call, because the model may change between calls.
 
@@ -60,6 +62,7 @@ def measure_window(
         reserve_output_tokens: Kept free for the answer; None takes the model's own `max_tokens`, if it has one, but at
             most half of the window.
         safety_margin: Share kept free because token counts are estimates, 0 to below 1.
+        learned_tokens: What a refusal of this model taught; it lowers what is aimed at, and is no hard limit.
     """
     known = context_window if context_window is not None else profile_window_tokens(request.model)
     window = FALLBACK_WINDOW_TOKENS if known is None else known
@@ -69,8 +72,13 @@ def measure_window(
     else:
         reserved = reserve_output_tokens
     limit = max(1, window - reserved)
+    usable = max(1, int(limit * (1.0 - safety_margin)))
+    if learned_tokens is not None:
+        usable = min(usable, learned_tokens)
     return WindowSize(
-        limit_tokens=None if known is None else limit, usable_tokens=max(1, int(limit * (1.0 - safety_margin)))
+        limit_tokens=None if known is None else limit,
+        usable_tokens=usable,
+        target_tokens=None if known is None and learned_tokens is None else usable,
     )
 
 
