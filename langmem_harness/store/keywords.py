@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langmem_harness.errors import ConfigurationError, CorruptionError, RecordError
+from langmem_harness.errors import ConfigurationError
+from langmem_harness.store.postings import Entries, Postings
 from langmem_harness.store.ranking import select_top
+from langmem_harness.store.terms import pack_terms, unpack_terms
 from langmem_harness.store.tokenizer import Tokenizer
 
 __all__ = ["KeywordHits", "KeywordIndex", "Tokenizer", "pack_terms", "unpack_terms"]
 
-_PACK_VERSION = 1
-_SLOT_BITS = 32
-_SLOT_MASK = (1 << _SLOT_BITS) - 1
-_MAX_COUNT = (1 << 31) - 1
 _MIN_DEAD = 256  # below this many removed rows, cleaning up costs more than it frees
-_BYTES_A_TERM = 300  # dictionary entry, text and array object of one distinct term, measured on CPython 3.11
 _BYTES_A_ROW = 110  # dictionary entry of one row
 
 
@@ -77,16 +72,14 @@ class KeywordIndex:
         self._clear()
 
     def _clear(self) -> None:
-        # A row lives in a slot; slots are handed out in order and never reused before a sweep, so the postings of a
-        # term, one integer `count << 32 | slot` each, are always sorted by slot.
+        # A row lives in a slot; slots are handed out in order and never reused before a sweep.
         self._slots: dict[int, int] = {}
-        self._postings: dict[str, array[int]] = {}
+        self._postings = Postings()
         self._rows: NDArray[np.int64] = np.empty(16, dtype=np.int64)
         self._lengths: NDArray[np.float64] = np.empty(16, dtype=np.float64)
         self._alive: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self._used = 0
         self._total_length = 0
-        self._posting_count = 0
         self._is_ascending = True  # rows rise with their slots: then they are found by bisection
         self._discounts: NDArray[np.float32] | None = None
 
@@ -102,7 +95,7 @@ class KeywordIndex:
         arrays = self._rows.nbytes + self._lengths.nbytes + self._alive.nbytes
         if self._discounts is not None:
             arrays += self._discounts.nbytes
-        return arrays + 8 * self._posting_count + _BYTES_A_TERM * len(self._postings) + _BYTES_A_ROW * len(self._slots)
+        return arrays + self._postings.nbytes + _BYTES_A_ROW * len(self._slots)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -116,32 +109,34 @@ class KeywordIndex:
         """
         if row in self._slots:
             self.remove(row)
-        slot = self._used
-        if slot == len(self._rows):
-            self._grow()
-        postings, length = self._postings, 0
-        for term, count in term_counts.items():
-            entry = (min(count, _MAX_COUNT) << _SLOT_BITS) | slot
-            existing = postings.get(term)
-            if existing is None:
-                postings[term] = array("Q", (entry,))
-            else:
-                existing.append(entry)
-            length += count
-        self._is_ascending = self._is_ascending and (not slot or row > int(self._rows[slot - 1]))
-        self._rows[slot] = row
+        slot = self._take_slots(np.array([row], dtype=np.int64))
+        length = sum(term_counts.values())
+        self._postings.add(slot, term_counts)
         self._lengths[slot] = length
-        self._alive[slot] = True
-        self._slots[row] = slot
-        self._used += 1
         self._total_length += length
-        self._posting_count += len(term_counts)
-        self._discounts = None
 
     def add_many(self, documents: Iterable[tuple[int, Mapping[str, int]]]) -> None:
         """`add` for each (row, term counts), in order."""
         for row, term_counts in documents:
             self.add(row, term_counts)
+
+    def add_packed(self, rows: Sequence[int], packed: Sequence[bytes]) -> None:
+        """`add` for many rows at once, from stored terms; a whole namespace costs microseconds for each row.
+
+        Args:
+            rows: Integers of 64 bits, each once.
+            packed: Terms of each row, from `pack_terms`.
+
+        Raises:
+            CorruptionError: Stored terms are damaged; then no row is added.
+        """
+        if len(rows) < len(self._slots) // 8 or not self._slots.keys().isdisjoint(rows):
+            self.add_many(list(zip(rows, map(unpack_terms, packed), strict=True)))
+            return
+        lengths = self._postings.add_packed(self._used, packed)
+        first = self._take_slots(np.array(rows, dtype=np.int64))
+        self._lengths[first : self._used] = lengths
+        self._total_length += int(lengths.sum())
 
     def remove(self, row: int) -> bool:
         """Forget a row; False if it was not there."""
@@ -157,32 +152,27 @@ class KeywordIndex:
             self._sweep()
         return True
 
-    def _grow(self) -> None:
-        size = 2 * len(self._rows)
-        self._rows = np.resize(self._rows, size)
-        self._lengths = np.resize(self._lengths, size)
-        self._alive = np.concatenate([self._alive, np.zeros(size - len(self._alive), dtype=np.bool_)])
+    def _take_slots(self, rows: NDArray[np.int64]) -> int:
+        """Slots for new rows, one after the other; the first of them."""
+        first, stop = self._used, self._used + len(rows)
+        if stop > len(self._rows):
+            size = max(stop, 2 * len(self._rows))
+            self._rows, self._lengths, self._alive = (
+                np.concatenate([values, np.zeros(size - len(values), dtype=values.dtype)])
+                for values in (self._rows, self._lengths, self._alive)
+            )
+        self._rows[first:stop] = rows
+        self._alive[first:stop] = True
+        self._slots.update(zip(rows.tolist(), range(first, stop), strict=True))
+        self._is_ascending = self._is_ascending and bool((np.diff(self._rows[max(first - 1, 0) : stop]) > 0).all())
+        self._used = stop
+        self._discounts = None
+        return first
 
     def _sweep(self) -> None:
         """Drop the postings of removed rows and close the gaps between slots."""
         alive = self._alive[: self._used]
-        new_slots = np.cumsum(alive, dtype=np.uint64) - alive
-        # All postings at once: a namespace may have a hundred thousand terms, most of them in one document.
-        # (numpy takes microseconds for each array it makes of a buffer; joining bytes takes none.)
-        sizes = np.fromiter(map(len, self._postings.values()), dtype=np.intp, count=len(self._postings))
-        entries = np.frombuffer(b"".join(self._postings.values()), dtype=np.uint64)
-        slots = (entries & _SLOT_MASK).astype(np.intp)
-        kept = alive[slots]
-        starts = np.cumsum(sizes) - sizes
-        kept_sizes = np.add.reduceat(kept, starts, dtype=np.intp) if len(sizes) else sizes
-        data = ((entries[kept] & ~np.uint64(_SLOT_MASK)) | new_slots[slots[kept]]).tobytes()
-        ends = (8 * np.cumsum(kept_sizes)).tolist()
-        self._postings = {
-            term: array("Q", data[end - 8 * size : end])
-            for term, end, size in zip(self._postings, ends, kept_sizes.tolist(), strict=True)
-            if size
-        }
-        self._posting_count = int(kept_sizes.sum())
+        self._postings.sweep(alive)
         self._rows = self._rows[: self._used][alive]
         self._lengths = self._lengths[: self._used][alive]
         self._used = len(self._rows)
@@ -215,21 +205,24 @@ class KeywordIndex:
         terms = sorted(set(query_terms))
         if not terms or not self._slots:
             return _NO_HITS
-        scores = self._score(terms)
+        entries = [self._postings.entries(term) for term in terms]
+        scores = self._score(entries)
         chosen = self._best(scores if rows is None else self._only(scores, rows), limit)
         if also is not None:
             extra = self._slots_of(also)
-            chosen = np.union1d(chosen, extra[scores[extra] > 0])
-        chosen = chosen[select_top(scores[chosen], self._rows[chosen])]
-        return KeywordHits(rows=self._rows[chosen], scores=scores[chosen], coverage=self._coverage(terms, chosen))
+            chosen = np.concatenate([chosen, extra[scores[extra] > 0]])
+        chosen = np.unique(chosen)  # and ascending, which makes the searches for their shares several times as fast
+        order = select_top(scores[chosen], self._rows[chosen])
+        shares, chosen = _shares(entries, chosen)[order], chosen[order]
+        return KeywordHits(rows=self._rows[chosen], scores=scores[chosen], coverage=shares)
 
-    def _score(self, terms: list[str]) -> NDArray[np.float32]:
+    def _score(self, entries: Sequence[Entries]) -> NDArray[np.float32]:
         """Score of every slot; above 0 exactly where a slot is alive and contains a term."""
         scores = np.zeros(self._used, dtype=np.float32)
         discounts, saturation = self._find_discounts(), np.float32(1 / (self.k1 + 1))
-        for term in terms:
-            slots, counts = self._entries(term)
-            frequency = len(slots) if self._used == len(self._slots) else np.count_nonzero(self._alive[slots])
+        has_dead = self._used != len(self._slots)
+        for slots, counts in entries:
+            frequency = np.count_nonzero(self._alive[slots]) if has_dead else len(slots)
             if not frequency:
                 continue
             idf = np.log1p((len(self._slots) - frequency + 0.5) / (frequency + 0.5))
@@ -240,12 +233,6 @@ class KeywordIndex:
             weights *= np.float32(idf)
             np.add.at(scores, slots, weights)
         return scores
-
-    def _entries(self, term: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Slots that contain a term, ascending, removed ones included, and how often."""
-        packed = self._postings.get(term)
-        entries = np.frombuffer(b"" if packed is None else packed.tobytes(), dtype=np.uint64)
-        return (entries & _SLOT_MASK).astype(np.intp), (entries >> _SLOT_BITS).astype(np.float32)
 
     def _best(self, scores: NDArray[np.float32], limit: int | None) -> NDArray[np.intp]:
         """Slots of the `limit` best scores above 0, in no order; of equal scores those with the smallest rows."""
@@ -268,16 +255,6 @@ class KeywordIndex:
         restricted = np.zeros_like(scores)
         restricted[slots] = scores[slots]
         return restricted
-
-    def _coverage(self, terms: list[str], slots: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Share of the terms that each slot contains."""
-        matched = np.zeros(len(slots), dtype=np.float32)
-        for term in terms:
-            having, _ = self._entries(term)
-            if len(having):
-                places = np.minimum(np.searchsorted(having, slots), len(having) - 1)
-                matched += having[places] == slots
-        return matched / np.float32(len(terms))
 
     def _find_discounts(self) -> NDArray[np.float32]:
         """k1 / (k1 + 1) * (1 - b + b * length / average) of every slot; infinite, which scores 0, for removed ones."""
@@ -304,48 +281,11 @@ _NO_HITS = KeywordHits(
 )
 
 
-def pack_terms(counts: Mapping[str, int]) -> bytes:
-    """Term counts as bytes: a version byte, the counts as little-endian uint32, the terms joined by line feeds.
-
-    The terms are sorted: equal counts give equal bytes.
-
-    Raises:
-        RecordError: A term is empty or holds a line feed, or a count is not from 1 to 2**31 - 1.
-    """
-    terms = sorted(counts)
-    numbers = array("I", [counts[term] for term in terms]) if _all_countable(counts) else None
-    if numbers is None or any(not term or "\n" in term for term in terms):
-        raise RecordError("a term must be a word without line feeds, its count from 1 to 2**31 - 1")
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    header = bytes([_PACK_VERSION]) + len(terms).to_bytes(4, "little")
-    return header + numbers.tobytes() + "\n".join(terms).encode("utf-8", "surrogatepass")
-
-
-def unpack_terms(data: bytes) -> dict[str, int]:
-    """What `pack_terms` packed.
-
-    Raises:
-        CorruptionError: The bytes are cut off, or of another version.
-    """
-    if not data or data[0] != _PACK_VERSION or len(data) < 5:
-        raise CorruptionError("stored terms are damaged or of an unknown version; reindex the store")
-    size = int.from_bytes(data[1:5], "little")
-    text_start = 5 + 4 * size
-    if len(data) < text_start:
-        raise CorruptionError("stored terms are cut off; reindex the store")
-    numbers = array("I", data[5:text_start])
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    try:
-        text = data[text_start:].decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        raise CorruptionError("stored terms are damaged; reindex the store") from error
-    terms = text.split("\n") if text else []
-    if len(terms) != size:
-        raise CorruptionError("stored terms are damaged; reindex the store")
-    return dict(zip(terms, numbers, strict=True))
-
-
-def _all_countable(counts: Mapping[str, int]) -> bool:
-    return all(1 <= count <= _MAX_COUNT for count in counts.values())
+def _shares(entries: Sequence[Entries], slots: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Share of the terms, given as their entries, that each slot contains."""
+    matched = np.zeros(len(slots), dtype=np.float32)
+    for having, _ in entries:
+        if len(having):
+            places = np.minimum(np.searchsorted(having, slots), len(having) - 1)
+            matched += having[places] == slots
+    return matched / np.float32(len(entries))
