@@ -31,10 +31,12 @@ class NamedSpeakers:
 
     Attributes:
         speakers: Everybody a name in the question can mean.
-        without_names: The question without these names; as it was when nothing else would be left.
+        names: These names as they stand in the question, in its order.
+        without_names: The question without them; as it was when nothing else would be left.
     """
 
     speakers: frozenset[str]
+    names: tuple[str, ...]
     without_names: str
 
     @property
@@ -55,7 +57,7 @@ def find_named_speakers(question: str, speakers: Iterable[str]) -> NamedSpeakers
     """
     aliases = _aliases({speaker for speaker in speakers if speaker not in ROLE_NAMES})
     if not aliases:
-        return NamedSpeakers(speakers=frozenset(), without_names=question)
+        return NamedSpeakers(speakers=frozenset(), names=(), without_names=question)
     folded = _Folded(question)
     named: set[str] = set()
     spans: list[tuple[int, int]] = []
@@ -67,7 +69,8 @@ def find_named_speakers(question: str, speakers: Iterable[str]) -> NamedSpeakers
             continue
         named |= aliases[alias]
         spans.append((start, end))
-    return NamedSpeakers(speakers=frozenset(named), without_names=_without(question, spans))
+    names = tuple(question[start:end] for start, end in spans)
+    return NamedSpeakers(speakers=frozenset(named), names=names, without_names=_without(question, spans))
 
 
 def _aliases(speakers: Collection[str]) -> dict[str, set[str]]:

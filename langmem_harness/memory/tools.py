@@ -17,9 +17,10 @@ from pydantic import BaseModel, Field
 from langmem_harness.driving import Body, adrive, drive
 from langmem_harness.errors import NotFoundError
 from langmem_harness.events import ContentScreened, MemoryEvent, MemoryRecalled, MemoryRefused
-from langmem_harness.memory.episodes import EpisodeIndex, describe_episode
+from langmem_harness.memory.episodes import describe_episode
 from langmem_harness.memory.evidence import find_evidence
 from langmem_harness.memory.found import MemoryRecall, RecalledMemory
+from langmem_harness.memory.past import Past
 from langmem_harness.memory.recall import describe, json_line
 from langmem_harness.memory.records import MemorySource
 from langmem_harness.memory.scope import MemoryScope, thread_from_config
@@ -202,7 +203,7 @@ def _forget(call: _Call, arguments: ForgetMemory) -> Body[str]:
 
 def _search_history(call: _Call, arguments: SearchHistory, *, top_k: int) -> Body[str]:
     limit = _within_bounds(arguments.limit, default=top_k)
-    result = yield from EpisodeIndex(call.memory).search_steps(call.scope, arguments.query, limit, 1)
+    result = yield from Past(call.memory.settings).search(call.scope, arguments.query, top_k=limit, neighbours=1)
     said = [describe_episode(episode) for episode in result.episodes]
     for _, findings in said:
         if findings:

@@ -15,9 +15,7 @@ from langmem_harness.memory import LongTermMemory, MemoryScope
 from langmem_harness.memory.episodes import (
     EpisodeIndex,
     Utterance,
-    find_named_speakers,
     utterances_of,
-    without_names,
 )
 from langmem_harness.middleware.long_term import recall_message
 from tests.conftest import Face
@@ -105,15 +103,6 @@ def test_what_counts_as_said() -> None:
     ]
     said = utterances_of(messages, DAY)
     assert [(one.speaker, one.text) for one in said] == [("Mel", "Hi."), ("assistant", "Hello.")]
-
-
-def test_names_are_whole_words_and_never_the_whole_question() -> None:
-    speakers = {"Mel", "Caro", "user", "C++"}
-    assert find_named_speakers("What did mel say about Melons?", speakers) == {"Mel"}
-    assert find_named_speakers("Does the user like caroline?", speakers) == frozenset()
-    assert find_named_speakers("C++ or Caro?", speakers) == {"C++", "Caro"}
-    assert without_names("What did Mel's dog eat?", frozenset({"Mel"})) == "What did dog eat?"
-    assert without_names("Mel?", frozenset({"Mel"})) == "Mel?"
 
 
 def test_settings_that_cannot_work() -> None:
