@@ -1,6 +1,7 @@
 """Long-term memory over any LangGraph store: scoped to one owner, filled by rules, recalled as data."""
 
 from langmem_harness.memory.admission import AdmissionPolicy
+from langmem_harness.memory.backing import StoreCapabilities
 from langmem_harness.memory.episodes import Episode, EpisodeIndex, EpisodeResult, Utterance, utterances_of
 from langmem_harness.memory.export import ImportReport, MemoryExport
 from langmem_harness.memory.found import MemoryRecall, RecalledMemory
@@ -28,6 +29,7 @@ __all__ = [
     "Promoter",
     "PromotionReport",
     "RecalledMemory",
+    "StoreCapabilities",
     "UpsertResult",
     "Utterance",
     "scope_from_runtime",

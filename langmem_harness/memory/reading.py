@@ -172,16 +172,19 @@ class Reading:
         )
 
     def _newest(self, scope: MemoryScope, count: int, filter: dict[str, Any] | None) -> Body[MemoryRecall]:
-        limit = count
+        backing = self._settings.backing
+        limit = count + 1
         while True:
-            if self._settings.backing.lists_newest_first:
-                (items,) = yield self._settings.backing.batch([SearchOp(scope.memories, filter, limit, 0, None)])
+            if backing.lists_newest_first:
+                (items,) = yield backing.batch([SearchOp(scope.memories, filter, limit, 0, None)])
             else:
-                items = yield from self._settings.backing.all_items(scope.memories, filter)
+                items = yield from backing.all_items(scope.memories, filter)
             found = sorted(self._found(scope, items), key=lambda hit: _newest_first(hit.record))
-            if len(found) >= count or len(items) < limit or not self._settings.backing.lists_newest_first:
+            everything = len(items) < limit or not backing.lists_newest_first
+            # expired ones took places; and a store whose clock is coarse cuts anywhere among the last of one second
+            if everything or (len(found) >= count and items[-1].updated_at < items[count - 1].updated_at):
                 return MemoryRecall(memories=tuple(found[:count]), retrieval="recent")
-            limit *= 2  # expired ones took places
+            limit *= 2
 
     def _found(self, scope: MemoryScope, items: Iterable[SearchItem], threshold: float | None = None) -> MemoryRecall:
         now = self._settings.clock()

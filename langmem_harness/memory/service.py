@@ -11,7 +11,7 @@ from langgraph.store.base import BaseStore
 from langmem_harness.driving import adrive, drive
 from langmem_harness.events import EventCallback
 from langmem_harness.memory.admission import AdmissionPolicy
-from langmem_harness.memory.backing import Backing
+from langmem_harness.memory.backing import Backing, StoreCapabilities
 from langmem_harness.memory.erasing import Erasing
 from langmem_harness.memory.export import ImportReport, MemoryExport
 from langmem_harness.memory.found import MemoryRecall
@@ -78,6 +78,14 @@ class LongTermMemory:
         self.writing = Writing(self.settings, self.reading)
         self.erasing = Erasing(self.settings, self.reading)
         self.importing = Importing(self.settings, self.reading, self.writing, self.erasing)
+
+    def capabilities(self) -> StoreCapabilities:
+        """What this memory can do over its store, and what not."""
+        return drive(self.settings.backing.capabilities())
+
+    async def acapabilities(self) -> StoreCapabilities:
+        """Async twin of `capabilities`."""
+        return await adrive(self.settings.backing.capabilities())
 
     def upsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> UpsertResult:
         """Remember a statement, or say which rule refused it (see `UpsertOptions`)."""
