@@ -164,8 +164,12 @@ class VectorIndex:
         return self._codes is None or self._count < self._exact_limit
 
     def cosines(self, query: Floats, rows: Rows | None = None) -> Floats:
-        """Exact cosines in [-1, 1], float32, of the given rows (None: all, also unusable ones, which get 0)."""
-        scores = self.matrix @ query if rows is None else self._matrix[rows] @ query
+        """Exact cosines in [-1, 1], float32, of the given rows (None: all, also unusable ones, which get 0).
+
+        Row by row (`numpy.vecdot`), not as a product of matrix and vector: that gives equal rows scores which differ
+        in the last bit, so that ties are not ties, and its two threads took 24 ms instead of 2 on busy cores.
+        """
+        scores: Floats = np.vecdot(self.matrix if rows is None else self._matrix[rows], query)
         clipped: Floats = np.clip(scores, -1.0, 1.0, out=scores)
         return clipped
 

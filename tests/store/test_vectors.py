@@ -17,7 +17,8 @@ def test_equal_vectors_have_equal_cosines_wherever_they_lie(count: int, dims: in
     index = VectorIndex(dims)
     (unit,) = normalize([random.standard_normal(dims)], dims)
     (query,) = normalize([random.standard_normal(dims)], dims)
-    assert unit is not None and query is not None
+    assert unit is not None
+    assert query is not None
     index.append(np.tile(unit, (count, 1)))
     everything = index.cosines(query)
     some = index.cosines(query, np.arange(0, count, 2))
@@ -53,5 +54,7 @@ def test_lengths_far_from_one_become_one(scale: float) -> None:
 def test_a_vector_that_cannot_be_used_does_not_spoil_the_others(vector: list[float]) -> None:
     first, odd, last = normalize([[1.0, 0.0], vector, [0.0, 2.0]], 2)
     assert odd is None
-    assert first is not None and first.tolist() == [1.0, 0.0]
-    assert last is not None and last.tolist() == [0.0, 1.0]
+    assert first is not None
+    assert first.tolist() == [1.0, 0.0]
+    assert last is not None
+    assert last.tolist() == [0.0, 1.0]
