@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Self, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -25,32 +24,23 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    PendingWrite,
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.utils import search_where
 
-from langmem_harness.errors import ConfigurationError, IdentityError
+from langmem_harness.errors import ConfigurationError
 from langmem_harness.sqlite import Database
 from langmem_harness.threads import tombstones
-from langmem_harness.threads.blobs import (
-    CheckpointKey,
-    CheckpointRow,
-    ensure_thread,
-    find_thread,
-    insert_missing,
-    load_nodes,
-    read_rows,
-)
+from langmem_harness.threads.blobs import CheckpointKey, ensure_thread, insert_missing
+from langmem_harness.threads.facts import config_of, created_at_of, namespace_of, owner_of, thread_id_of
 from langmem_harness.threads.maintenance import CheckpointReport, Maintenance
 from langmem_harness.threads.message_cache import MessageCache
-from langmem_harness.threads.nodes import Node, ValueDecoder, ValueEncoder
+from langmem_harness.threads.nodes import ValueEncoder
+from langmem_harness.threads.owners import note_owner
+from langmem_harness.threads.reading import CheckpointReader
 from langmem_harness.threads.schema import COMPONENT, MIGRATIONS
-
-_PAGE = 32  # checkpoints decoded at a time while listing
 
 
 class SqliteCheckpointer(BaseCheckpointSaver[str]):
@@ -127,22 +117,17 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
 
     # -- reading ------------------------------------------------------------------------------------------------
 
+    @property
+    def _reader(self) -> CheckpointReader:
+        return CheckpointReader(self._database, self._messages, self.serde)  # a clone may have another serializer
+
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint named by the config, or the newest of its thread and namespace; None when there is none.
 
         Raises:
             CorruptionError: Part of the checkpoint is damaged or missing.
         """
-        thread_id, checkpoint_ns = _thread_id(config), _namespace(config)
-        with self._database.read() as connection:
-            thread = find_thread(connection, thread_id)
-            if thread is None:
-                return None
-            checkpoint_id = get_checkpoint_id(config) or _newest_id(connection, thread, checkpoint_ns)
-            if checkpoint_id is None:
-                return None
-            found = self._read(connection, [CheckpointKey(thread, thread_id, checkpoint_ns, str(checkpoint_id))])
-        return next(self._decode(*found), None)
+        return self._reader.newest(config)
 
     def list(
         self,
@@ -160,7 +145,7 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
             before: Only checkpoints with an id below this config's.
             limit: At most this many; None for all.
         """
-        for page in self._pages(config, filter, before, limit):
+        for page in self._reader.pages(config, filter, before, limit):
             yield from page
 
     async def alist(
@@ -172,66 +157,10 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Async twin of `list`."""
-        pages = self._pages(config, filter, before, limit)
+        pages = self._reader.pages(config, filter, before, limit)
         while (page := await asyncio.to_thread(next, pages, None)) is not None:
             for found in page:
                 yield found
-
-    def _pages(
-        self,
-        config: RunnableConfig | None,
-        filter: dict[str, Any] | None,
-        before: RunnableConfig | None,
-        limit: int | None,
-    ) -> Iterator[Sequence[CheckpointTuple]]:
-        where, values = search_where(config, filter, before)
-        query = (
-            "SELECT thread, thread_id, checkpoint_ns, checkpoint_id FROM checkpoints JOIN thread_keys USING (thread) "
-            f"{where} ORDER BY checkpoint_id DESC, thread_id, checkpoint_ns LIMIT ?"
-        )
-        with self._database.read() as connection:
-            keys = [
-                CheckpointKey(*row)
-                for row in connection.execute(query, (*values, -1 if limit is None else max(0, limit)))
-            ]
-        for start in range(0, len(keys), _PAGE):
-            with self._database.read() as connection:
-                found = self._read(connection, keys[start : start + _PAGE])
-            yield tuple(self._decode(*found))
-
-    def _read(
-        self, connection: sqlite3.Connection, keys: Sequence[CheckpointKey]
-    ) -> tuple[Sequence[CheckpointRow], dict[int, dict[bytes, Node]]]:
-        """Rows and nodes of checkpoints, in one read transaction; decoding happens after it."""
-        rows = read_rows(connection, keys)
-        nodes: dict[int, dict[bytes, Node]] = {}
-        for thread in {row.key.thread for row in rows}:
-            roots = [root for row in rows if row.key.thread == thread for root in row.roots()]
-            nodes[thread] = load_nodes(connection, thread, roots, self._messages.__contains__)
-        return rows, nodes
-
-    def _decoder(self, thread: int, nodes: Mapping[bytes, Node]) -> ValueDecoder:
-        def fetch(name: bytes) -> Node | None:
-            if (node := nodes.get(name)) is not None:
-                return node
-            # The cache had it while the nodes were read, and dropped it since.
-            with self._database.read() as connection:
-                return load_nodes(connection, thread, [name], lambda _: False).get(name)
-
-        return ValueDecoder(self.serde, self._messages, fetch)
-
-    def _decode(
-        self, rows: Sequence[CheckpointRow], nodes: Mapping[int, Mapping[bytes, Node]]
-    ) -> Iterator[CheckpointTuple]:
-        for row in rows:
-            decoder = self._decoder(row.key.thread, nodes[row.key.thread])
-            yield CheckpointTuple(
-                config=_config(row.key, row.key.checkpoint_id),
-                checkpoint=cast(Checkpoint, decoder.decode(row.root)),
-                metadata=cast(CheckpointMetadata, json.loads(row.metadata)),
-                parent_config=_config(row.key, row.parent_checkpoint_id) if row.parent_checkpoint_id else None,
-                pending_writes=[(write.task_id, write.channel, decoder.decode(write.root)) for write in row.writes],
-            )
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -240,44 +169,7 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
 
         Same answer as LangGraph's default, which reads one ancestor at a time.
         """
-        newest_first: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
-        seeds: dict[str, Any] = {}
-        remaining = set(channels)
-        for ancestor in self._ancestors(config) if channels else ():
-            for write in reversed(ancestor.pending_writes or []):
-                if write[1] in remaining:
-                    newest_first[write[1]].append(write)
-            values = ancestor.checkpoint["channel_values"]
-            for channel in remaining & values.keys():
-                seeds[channel] = values[channel]
-            remaining -= values.keys()
-            if not remaining:
-                break
-        result: dict[str, DeltaChannelHistory] = {}
-        for channel in channels:
-            result[channel] = {"writes": newest_first[channel][::-1]}
-            if channel in seeds:
-                result[channel]["seed"] = seeds[channel]
-        return result
-
-    def _ancestors(self, config: RunnableConfig) -> Iterator[CheckpointTuple]:
-        """Ancestors of a checkpoint, nearest first, read a page at a time."""
-        thread_id, checkpoint_ns = _thread_id(config), _namespace(config)
-        with self._database.read() as connection:
-            thread = find_thread(connection, thread_id)
-            if thread is None:
-                return
-            chain = _parent_chain(
-                connection,
-                thread,
-                checkpoint_ns,
-                get_checkpoint_id(config) or _newest_id(connection, thread, checkpoint_ns),
-            )
-        for start in range(0, len(chain), _PAGE):
-            keys = [CheckpointKey(thread, thread_id, checkpoint_ns, name) for name in chain[start : start + _PAGE]]
-            with self._database.read() as connection:
-                found = self._read(connection, keys)
-            yield from self._decode(*found)
+        return self._reader.delta_history(config, channels)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -290,6 +182,9 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Save a checkpoint as a child of the one the config names; the same id again replaces it.
 
+        Whom the run is for (its runtime context, else its config) is noted as a hash, so that `Retention.erase` finds
+        all threads of an owner.
+
         Returns:
             Config of the saved checkpoint.
 
@@ -297,14 +192,17 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
             ThreadErasedError: The thread was erased.
             StorageError: It could not be written; nothing was.
         """
-        thread_id, checkpoint_ns = _thread_id(config), _namespace(config)
+        thread_id, checkpoint_ns = thread_id_of(config), namespace_of(config)
         encoder = ValueEncoder(self.serde, self._messages)
         root = encoder.encode(checkpoint)
         stored_metadata = get_checkpoint_metadata(config, metadata)
         run_id = stored_metadata.get("run_id")
+        owner = owner_of(config, stored_metadata)
         with self._database.write() as connection:
             tombstones.check_not_erased(connection, thread_id)
             thread = ensure_thread(connection, thread_id)
+            if owner is not None:
+                note_owner(connection, thread, owner)
             insert_missing(connection, thread, root, encoder.node)
             connection.execute(
                 "INSERT OR REPLACE INTO checkpoints (thread, checkpoint_ns, checkpoint_id, parent_checkpoint_id, "
@@ -315,12 +213,12 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
                     checkpoint["id"],
                     get_checkpoint_id(config),
                     None if run_id is None else str(run_id),
-                    _created_at(checkpoint),
+                    created_at_of(checkpoint),
                     root,
                     json.dumps(stored_metadata),
                 ),
             )
-        return _config(CheckpointKey(thread, thread_id, checkpoint_ns, checkpoint["id"]), checkpoint["id"])
+        return config_of(CheckpointKey(thread, thread_id, checkpoint_ns, checkpoint["id"]), checkpoint["id"])
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -352,7 +250,7 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
         *,
         replaces: bool,
     ) -> None:
-        thread_id, checkpoint_ns = _thread_id(config), _namespace(config)
+        thread_id, checkpoint_ns = thread_id_of(config), namespace_of(config)
         encoder = ValueEncoder(self.serde, self._messages)
         encoded = [(position, channel, encoder.encode(value)) for position, channel, value in placed]
         with self._database.write() as connection:
@@ -489,62 +387,3 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[str]:
         """The same checkpointer, whose serializer may also rebuild these types."""
         return super().with_allowlist(extra_allowlist)
-
-
-def _thread_id(config: RunnableConfig) -> str:
-    thread_id = str(config["configurable"]["thread_id"])
-    try:
-        thread_id.encode()
-    except UnicodeEncodeError:
-        raise IdentityError(f"thread_id {thread_id!r} has a lone surrogate and cannot be stored") from None
-    return thread_id
-
-
-def _namespace(config: RunnableConfig) -> str:
-    return str(config["configurable"].get("checkpoint_ns") or "")
-
-
-def _config(key: CheckpointKey, checkpoint_id: str) -> RunnableConfig:
-    return {
-        "configurable": {
-            "thread_id": key.thread_id,
-            "checkpoint_ns": key.checkpoint_ns,
-            "checkpoint_id": checkpoint_id,
-        }
-    }
-
-
-def _newest_id(connection: sqlite3.Connection, thread: int, checkpoint_ns: str) -> str | None:
-    row = connection.execute(
-        "SELECT max(checkpoint_id) FROM checkpoints WHERE thread = ? AND checkpoint_ns = ?", (thread, checkpoint_ns)
-    ).fetchone()
-    return cast("str | None", row[0])
-
-
-def _parent_chain(
-    connection: sqlite3.Connection, thread: int, checkpoint_ns: str, checkpoint_id: str | None
-) -> Sequence[str]:
-    """Ids of the ancestors of a checkpoint, nearest first, ending where a parent is gone or comes again."""
-    chain: list[str] = []
-    seen: set[str | None] = {None}
-    while checkpoint_id not in seen:
-        seen.add(checkpoint_id)
-        row = connection.execute(
-            "SELECT parent_checkpoint_id FROM checkpoints WHERE thread = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
-            (thread, checkpoint_ns, checkpoint_id),
-        ).fetchone()
-        if row is None:
-            break
-        if checkpoint_id is not None and len(seen) > 2:
-            chain.append(checkpoint_id)
-        checkpoint_id = row[0]
-    return chain
-
-
-def _created_at(checkpoint: Checkpoint) -> int:
-    """When a checkpoint says it was made, in epoch milliseconds; now, when it does not say so."""
-    try:
-        made = datetime.fromisoformat(checkpoint["ts"])
-    except (KeyError, TypeError, ValueError):
-        made = datetime.now(UTC)
-    return int(made.timestamp() * 1000)

@@ -23,6 +23,7 @@ FORMAT_VERSION = 1
 
 _CHECKPOINT = ("checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "run_id", "created_at", "metadata")
 _WRITE = ("checkpoint_ns", "checkpoint_id", "task_id", "task_path", "idx", "channel")
+_OWNER = ("scope_hash", "person_hash")
 
 
 def dump_lines(thread_id: str, events: Iterable[TurnEvent], connection: sqlite3.Connection) -> Iterator[str]:
@@ -74,7 +75,7 @@ def load_checkpoints(connection: sqlite3.Connection, thread_id: str, records: It
     thread: int | None = None
     checkpoints = 0
     for record in records:
-        if record["kind"] not in ("node", "checkpoint", "write"):
+        if record["kind"] not in ("node", "checkpoint", "write", "owner"):
             continue
         thread = ensure_thread(connection, thread_id) if thread is None else thread
         if record["kind"] == "node":
@@ -90,6 +91,11 @@ def load_checkpoints(connection: sqlite3.Connection, thread_id: str, records: It
                 "INSERT OR IGNORE INTO checkpoint_nodes (thread, hash, kind, type, value, children) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
                 (thread, *node),
+            )
+            continue
+        if record["kind"] == "owner":
+            connection.execute(
+                "INSERT OR IGNORE INTO thread_owners VALUES (?, ?, ?)", (thread, *(record[column] for column in _OWNER))
             )
             continue
         checkpoints += record["kind"] == "checkpoint"
@@ -124,6 +130,8 @@ def _dump_checkpoints(connection: sqlite3.Connection, thread_id: str) -> Iterato
             f"SELECT root, {', '.join(columns)} FROM {table} WHERE thread = ?", (thread,)
         ):
             yield {"kind": kind, "root": _text(root), **dict(zip(columns, values, strict=True))}
+    for values in connection.execute(f"SELECT {', '.join(_OWNER)} FROM thread_owners WHERE thread = ?", (thread,)):
+        yield {"kind": "owner", **dict(zip(_OWNER, values, strict=True))}
 
 
 def _text(data: bytes) -> str:

@@ -13,8 +13,9 @@ from langmem_harness.sqlite import Database
 from langmem_harness.threads import tombstones
 from langmem_harness.threads.blobs import all_nodes, collect_garbage, copy_nodes, ensure_thread, find_thread
 from langmem_harness.threads.nodes import reachable
+from langmem_harness.threads.owners import copy_owners
 
-_TABLES = ("checkpoint_writes", "checkpoints", "checkpoint_nodes", "thread_keys")
+_TABLES = ("checkpoint_writes", "checkpoints", "checkpoint_nodes", "thread_owners", "thread_keys")
 _STRATEGIES = ("keep_latest", "delete")
 
 
@@ -89,6 +90,7 @@ class Maintenance:
                 return
             target = ensure_thread(connection, target_thread_id)
             copy_nodes(connection, source, target)
+            copy_owners(connection, source, target)
             connection.execute(
                 "INSERT OR REPLACE INTO checkpoints (thread, checkpoint_ns, checkpoint_id, parent_checkpoint_id, "
                 "run_id, created_at, root, metadata) SELECT ?, checkpoint_ns, checkpoint_id, parent_checkpoint_id, "

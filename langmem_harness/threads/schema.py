@@ -6,6 +6,7 @@ import sqlite3
 
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.sqlite import Migration
+from langmem_harness.threads import owners
 
 COMPONENT = "checkpoints"
 
@@ -61,4 +62,6 @@ MIGRATIONS: tuple[Migration, ...] = (
         PRIMARY KEY (thread, checkpoint_ns, checkpoint_id, task_id, idx)
     ) WITHOUT ROWID;
     """,
+    owners.TABLE,
+    owners.note_owners_in_metadata,
 )
