@@ -8,7 +8,10 @@ says so.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import gc
+import multiprocessing
 import os
 import platform
 import resource
@@ -16,7 +19,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +27,13 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
+from numpy.typing import NDArray
 
 from langmem_harness.store import FaissStore
 
 DIMS = 384
 PER_NAMESPACE = 1_000
-QUERIES = 60
+QUERIES = 180
 
 
 class Precomputed(Embeddings):
@@ -68,42 +72,39 @@ class Corpus:
         self.index: Any = {"embed": self.embeddings, "dims": DIMS, "fields": ["text"]}
 
 
-def fill(store: BaseStore, corpus: Corpus, count: int, per_namespace: int = PER_NAMESPACE) -> float:
-    """Puts per second, in batches of 1,000."""
-    started = time.perf_counter()
+def put_ops(corpus: Corpus, start: int, stop: int, per_namespace: int = PER_NAMESPACE) -> list[PutOp]:
+    """Items of the corpus in namespaces ``users, u<number>``."""
+    return [
+        PutOp(("users", f"u{number // per_namespace}"), str(number), {"text": corpus.texts[number]})
+        for number in range(start, stop)
+    ]
+
+
+def fill(store: BaseStore, corpus: Corpus, count: int, per_namespace: int = PER_NAMESPACE) -> None:
+    """In batches of 1,000."""
     for start in range(0, count, 1_000):
-        store.batch(
-            [
-                PutOp(("users", f"u{number // per_namespace}"), str(number), {"text": corpus.texts[number]})
-                for number in range(start, min(count, start + 1_000))
-            ]
-        )
-    return count / (time.perf_counter() - started)
+        store.batch(put_ops(corpus, start, min(count, start + 1_000), per_namespace))
 
 
-def single_puts(store: BaseStore, corpus: Corpus, count: int = 500) -> float:
-    """Puts per second, one at a time."""
+def search_semantic(store: BaseStore, prefix: tuple[str, ...], query: str) -> None:
+    """Ten nearest items."""
+    if isinstance(store, FaissStore):
+        assert store.recall(prefix, query=query, mode="semantic").retrieval == "semantic"
+    else:
+        store.search(prefix, query=query, limit=10)
+
+
+def seconds_of(function: Callable[[], Any]) -> float:
+    """Time of one call."""
     started = time.perf_counter()
-    for number in range(count):
-        store.put(("single", "u"), str(number), {"text": corpus.texts[number]})
-    return count / (time.perf_counter() - started)
+    function()
+    return time.perf_counter() - started
 
 
-def p50(function: Callable[[str], Any], queries: list[str], rounds: int = 3) -> float:
-    """Median milliseconds; the queries go round, so that no store can answer them all from memory of the first time."""
-    function(queries[0])
-    times = []
-    for query in queries * rounds:
-        started = time.perf_counter()
-        function(query)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times) * 1_000
-
-
-def resident_megabytes() -> float:
-    """Memory of this process now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
-    return pages * resource.getpagesize() / 1e6
+def p50(function: Callable[[str], Any], queries: list[str]) -> float:
+    """Median milliseconds; every query is asked once, so that none is answered from a cache of queries."""
+    function(queries[0] + " once")
+    return statistics.median(seconds_of(functools.partial(function, query)) for query in queries) * 1_000
 
 
 def row(*values: Any) -> None:
@@ -116,51 +117,81 @@ def row(*values: Any) -> None:
 
 def modes(store: FaissStore, prefix: tuple[str, ...], corpus: Corpus, count: int) -> list[float]:
     """Median of semantic, keyword and hybrid."""
-    queries = corpus.queries[:count]
     return [
-        p50(lambda query, mode=mode: store.recall(prefix, query=query, mode=mode), queries)  # type: ignore[misc]
-        for mode in ("semantic", "keyword", "hybrid")
+        p50(
+            lambda query, mode=mode: store.recall(prefix, query=query, mode=mode),  # type: ignore[misc]
+            corpus.queries[turn * count : (turn + 1) * count],
+        )
+        for turn, mode in enumerate(("semantic", "keyword", "hybrid"))
     ]
 
 
+@contextlib.contextmanager
+def open_peers(folder: Path, corpus: Corpus) -> Iterator[dict[str, BaseStore]]:
+    """Ours first."""
+    with contextlib.ExitStack() as stack:
+        stores: dict[str, BaseStore] = {
+            "FaissStore": stack.enter_context(FaissStore(folder / "peers.sqlite", index=corpus.index)),
+            "InMemoryStore": InMemoryStore(index=corpus.index),
+        }
+        if hasattr(sqlite3.connect(":memory:"), "enable_load_extension"):
+            from langgraph.store.sqlite import SqliteStore
+
+            peer = SqliteStore.from_conn_string(str(folder / "peer.sqlite"), index=corpus.index)
+            stores["SqliteStore"] = stack.enter_context(peer)
+            stores["SqliteStore"].setup()  # type: ignore[attr-defined]
+        else:
+            print("SqliteStore is not measurable here: this Python's sqlite3 loads no extensions\n")
+        yield stores
+
+
 def compare_with_peers(folder: Path, corpus: Corpus, count: int) -> None:
-    """Namespaces of 1,000 in one store."""
+    """Namespaces of 1,000 in one store. The stores take turns at every step, so that other load meets all of them."""
     print(f"\n## A store of {count:,} items in namespaces of {PER_NAMESPACE:,}\n")
-    row("store", "puts/s in batches", "single puts/s", "semantic p50 ms, one namespace", "semantic p50 ms, all")
-    row(*["---"] * 5)
-    ours = FaissStore(folder / "peers.sqlite", index=corpus.index)
-    rates = fill(ours, corpus, count), single_puts(ours, corpus)
-    one = modes(ours, ("users", "u3"), corpus, QUERIES)
-    everything = modes(ours, (), corpus, 20)
-    row("FaissStore", *rates, one[0], everything[0])
-    row(
-        "FaissStore, keyword / hybrid",
-        "",
-        "",
-        f"{one[1]:.3g} / {one[2]:.3g}",
-        f"{everything[1]:.3g} / {everything[2]:.3g}",
-    )
-    ours.close()
-    peer = InMemoryStore(index=corpus.index)
-    rates = fill(peer, corpus, count), single_puts(peer, corpus)
-    search = p50(lambda query: peer.search(("users", "u3"), query=query), corpus.queries[:20], 1)
-    row("InMemoryStore", *rates, search, p50(lambda query: peer.search((), query=query), corpus.queries[:2], 1))
-    measure_sqlite_store(folder, corpus, count)
+    with open_peers(folder, corpus) as stores:
+        filling: dict[str, list[float]] = {name: [] for name in stores}
+        for start in range(0, count, 1_000):
+            for name, store in stores.items():
+                ops = put_ops(corpus, start, min(count, start + 1_000))
+                filling[name].append(seconds_of(functools.partial(store.batch, ops)))
+        single: dict[str, list[float]] = {name: [] for name in stores}
+        for number in range(500):
+            for name, store in stores.items():
+                value = {"text": corpus.texts[number]}
+                single[name].append(seconds_of(functools.partial(store.put, ("single",), str(number), value)))
+        one: dict[str, list[float]] = {name: [] for name in stores}
+        everything: dict[str, list[float]] = {name: [] for name in stores}
+        for prefix, times, queries in (
+            (("users", "u1"), one, corpus.queries[:61]),
+            ((), everything, corpus.queries[61:65]),
+        ):
+            for number, query in enumerate(queries):
+                for name, store in stores.items():
+                    seconds = seconds_of(functools.partial(search_semantic, store, prefix, query))
+                    if number:  # the first one loads
+                        times[name].append(seconds)
+        row("store", "puts/s in batches", "single puts/s", "semantic p50 ms, one namespace", "semantic p50 ms, all")
+        row(*["---"] * 5)
+        for name in stores:
+            row(
+                name,
+                1_000 / statistics.median(filling[name]),
+                1 / statistics.median(single[name]),
+                1_000 * statistics.median(one[name]),
+                1_000 * statistics.median(everything[name]),
+            )
+        ours = stores["FaissStore"]
+        assert isinstance(ours, FaissStore)
+        _, keyword, hybrid = modes(ours, ("users", "u1"), corpus, QUERIES // 3)
+        _, all_keyword, all_hybrid = modes(ours, (), corpus, 20)
+        row(
+            "FaissStore, keyword / hybrid",
+            "",
+            "",
+            f"{keyword:.3g} / {hybrid:.3g}",
+            f"{all_keyword:.3g} / {all_hybrid:.3g}",
+        )
     measure_floor(corpus)
-
-
-def measure_sqlite_store(folder: Path, corpus: Corpus, count: int) -> None:
-    """LangGraph's store with sqlite-vec."""
-    if not hasattr(sqlite3.connect(":memory:"), "enable_load_extension"):
-        row("SqliteStore", *["not measurable here: this Python's sqlite3 loads no extensions"] * 4)
-        return
-    from langgraph.store.sqlite import SqliteStore
-
-    with SqliteStore.from_conn_string(str(folder / "peer.sqlite"), index=corpus.index) as peer:
-        peer.setup()
-        rates = fill(peer, corpus, count), single_puts(peer, corpus)
-        search = p50(lambda query: peer.search(("users", "u3"), query=query), corpus.queries[:20], 1)
-        row("SqliteStore", *rates, search, p50(lambda query: peer.search((), query=query), corpus.queries[:3], 1))
 
 
 def measure_floor(corpus: Corpus) -> None:
@@ -187,20 +218,55 @@ def measure_floor(corpus: Corpus) -> None:
 
 
 def measure_flat(folder: Path, corpus: Corpus, sizes: list[int]) -> None:
-    """The same namespace in stores of different sizes, and opening the largest."""
+    """The same namespace in stores of different sizes, opened in a fresh process each."""
     print("\n## One namespace of 1,000 as the store grows\n")
     row("items in the store", "semantic", "keyword", "hybrid", "open and first search ms", "memory growth MB")
     row(*["---"] * 6)
     for size in sizes:
-        path = folder / f"flat-{size}.sqlite"
-        with FaissStore(path, index=corpus.index) as store:
+        with FaissStore(folder / f"flat-{size}.sqlite", index=corpus.index) as store:
             fill(store, corpus, size)
-        gc.collect()
-        before, started = resident_megabytes(), time.perf_counter()
-        with FaissStore(path, index=corpus.index) as store:
-            store.recall(("users", "u3"), query=corpus.queries[0], mode="semantic")
-            opened, grown = (time.perf_counter() - started) * 1_000, resident_megabytes() - before
-            row(f"{size:,}", *modes(store, ("users", "u3"), corpus, QUERIES), opened, grown)
+    times: dict[int, list[list[float]]] = {size: [] for size in sizes}
+    opened: dict[int, list[tuple[float, float]]] = {size: [] for size in sizes}
+    for _ in range(3):
+        for size in sizes:
+            path = folder / f"flat-{size}.sqlite"
+            with FaissStore(path, index=corpus.index) as store:
+                times[size].append(modes(store, ("users", "u1"), corpus, QUERIES // 3))
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                number, _, words = corpus.queries[0].partition(" ")
+                vectors = corpus.vectors[[int(number), -1]]  # the last one answers the probe
+                opened[size].append(pool.apply(open_and_search, (path, f"0 {words}", vectors)))
+    for size in sizes:
+        row(
+            f"{size:,}",
+            *(statistics.median(found) for found in zip(*times[size], strict=True)),
+            *(statistics.median(found) for found in zip(*opened[size], strict=True)),
+        )
+
+
+def open_and_search(path: Path, query: str, vectors: NDArray[np.float32]) -> tuple[float, float]:
+    """Milliseconds and megabytes that opening a store and its first search take in this (fresh) process.
+
+    Everything is imported, and the embedder of another store has been asked, before the clock starts.
+    """
+    index: Any = {"embed": Precomputed(vectors), "dims": DIMS, "fields": ["text"]}
+    with FaissStore(":memory:", index=index) as store:
+        store.put(("warm",), "up", {"text": "up"})
+        store.recall(("warm",), query="up")
+    gc.collect()
+    before, started = resident_megabytes(), time.perf_counter()
+    with FaissStore(path, index=index) as store:
+        found = store.recall(("users", "u1"), query=query, mode="semantic")
+        seconds = time.perf_counter() - started
+        grown = resident_megabytes() - before
+    assert (len(found), found.retrieval) == (10, "semantic"), found.degraded
+    return seconds * 1_000, grown
+
+
+def resident_megabytes() -> float:
+    """Memory of this process now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+    return pages * resource.getpagesize() / 1e6
 
 
 def measure_large(folder: Path, corpus: Corpus, count: int) -> None:
@@ -227,7 +293,7 @@ def measure_bound(folder: Path, corpus: Corpus, size: int) -> None:
     with FaissStore(folder / f"flat-{size}.sqlite", index=corpus.index, max_cache_bytes=bound) as store:
         most = 0
         for number in range(size // PER_NAMESPACE):
-            store.recall(("users", f"u{number}"), query=corpus.queries[number % QUERIES])
+            store.recall(("users", f"u{number}"), query=corpus.queries[number % QUERIES] + str(number))
             most = max(most, store._executor.cache.nbytes)
         print(
             f"\nMemory: {size // PER_NAMESPACE} namespaces searched, bound {bound / 1e6:.1f} MB, "
