@@ -23,6 +23,7 @@ class ErasureReceipt:
             ``"summaries"``, ``"tool_outputs"``, ``"checkpoints"``, ``"log_events"``, ...); places with none may be left
             out.
         remaining: What a search after the erasure still found, by place; empty when nothing was left.
+        unattributed_threads: For a scope, threads that name nobody: whether they were this owner's, nothing says.
         erased_at: Aware UTC.
         id: Random, for the log and the event.
     """
@@ -30,13 +31,14 @@ class ErasureReceipt:
     target: Mapping[str, str | None]
     counts: Mapping[str, int] = field(default_factory=dict)
     remaining: Mapping[str, int] = field(default_factory=dict)
+    unattributed_threads: int = 0
     erased_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     id: str = field(default_factory=lambda: f"erasure_{secrets.token_hex(8)}")
     format_version: int = FORMAT_VERSION
 
     @property
     def complete(self) -> bool:
-        """Whether nothing was left."""
+        """Whether nothing was left of what is known to belong to the target."""
         return not any(self.remaining.values())
 
     def merged(self, other: ErasureReceipt) -> ErasureReceipt:
@@ -45,6 +47,7 @@ class ErasureReceipt:
             target=self.target,
             counts=_added(self.counts, other.counts),
             remaining=_added(self.remaining, other.remaining),
+            unattributed_threads=self.unattributed_threads + other.unattributed_threads,
             erased_at=self.erased_at,
             id=self.id,
         )
@@ -56,6 +59,7 @@ class ErasureReceipt:
             "target": dict(self.target),
             "counts": dict(self.counts),
             "remaining": dict(self.remaining),
+            "unattributed_threads": self.unattributed_threads,
             "erased_at": self.erased_at.astimezone(UTC).isoformat(),
             "format_version": self.format_version,
         }
@@ -73,6 +77,7 @@ class ErasureReceipt:
                 target=dict(data["target"]),
                 counts={str(place): int(count) for place, count in data["counts"].items()},
                 remaining={str(place): int(count) for place, count in (data.get("remaining") or {}).items()},
+                unattributed_threads=int(data.get("unattributed_threads") or 0),
                 erased_at=datetime.fromisoformat(data["erased_at"]),
                 format_version=int(data.get("format_version", FORMAT_VERSION)),
             )

@@ -263,9 +263,13 @@ class Database:
             return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
     def vacuum(self) -> None:
-        """Give free pages back to the disk. Copies the whole file; other writers wait.
+        """Give free pages back to the disk and empty the journal. Copies the whole file; other writers wait.
+
+        Nothing that was deleted before is in the bytes of file and journal afterwards.
 
         Raises:
+            StorageBusyError: Somebody was reading for longer than the busy timeout, so that the old journal is still
+                there; everything else was done. Call it again.
             StorageError: A transaction of this thread is open, or the disk has no room for the copy.
         """
         self._check_usable()
@@ -274,10 +278,15 @@ class Database:
                 raise StorageClosedError(f"{self.location} is closed")
             try:
                 self._writer.execute("VACUUM")
-                if not self.in_memory:
-                    self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if self.in_memory:
+                    return
+                (is_busy, *_) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             except sqlite3.Error as error:
                 raise translate_sqlite_error(error, self.location) from error
+        if is_busy:
+            raise StorageBusyError(
+                f"{self.location} was rewritten, but a reader keeps its old journal; call again when it is done"
+            )
 
     def migrate(self, component: str, migrations: Sequence[Migration]) -> None:
         """Bring the tables of one component to the newest version, in one transaction.

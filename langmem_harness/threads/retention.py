@@ -7,65 +7,33 @@ Everything a thread leaves behind is found from its id: checkpoints, log, claims
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
-from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.base import BaseStore
 
 from langmem_harness.errors import (
     ConfigurationError,
     CorruptionError,
     NotFoundError,
     RecordError,
-    StorageBusyError,
     StorageUnavailableError,
 )
 from langmem_harness.events import DataErased, EventCallback, emit
-from langmem_harness.layout import thread_namespace
-from langmem_harness.memory.scope import AGENT_KEYS, DEFAULT_TENANT, TENANT_KEYS, USER_KEYS, MemoryScope
+from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.receipts import ErasureReceipt
-from langmem_harness.sqlite import Database
 from langmem_harness.threads import tombstones
 from langmem_harness.threads.checkpointer import SqliteCheckpointer
 from langmem_harness.threads.dump import dump_lines, load_checkpoints, parse_lines
+from langmem_harness.threads.erasing import Eraser, ScopeThreads, ThreadMemories
 from langmem_harness.threads.events import TurnEvent
 from langmem_harness.threads.log import ThreadLog
-
-_PAGE = 500
-_TABLES = {
-    "log_events": "SELECT count(*) FROM thread_events WHERE thread_id = ?",
-    "checkpoints": "SELECT count(*) FROM checkpoints JOIN thread_keys USING (thread) WHERE thread_id = ?",
-    "checkpoint_nodes": "SELECT count(*) FROM checkpoint_nodes JOIN thread_keys USING (thread) WHERE thread_id = ?",
-}
-
-
-class ThreadMemories(Protocol):
-    """Forgets what was learnt from threads. Implemented by `LongTermMemory`; `Retention.erase` relies on it."""
-
-    def erase_thread(self, thread_id: str) -> ErasureReceipt:
-        """Take a thread out of every memory that cites it."""
-        ...
-
-    def forget_all(self, scope: MemoryScope) -> ErasureReceipt:
-        """Forget every memory of a scope."""
-        ...
-
-
-@runtime_checkable
-class Vacuumable(Protocol):
-    """A store that can rewrite its file without what was deleted. Implemented by `FaissStore`."""
-
-    def vacuum(self) -> None:
-        """Rewrite the file."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +81,7 @@ class Retention:
         self._checkpointer = checkpointer
         self._log = thread_log
         self._database = checkpointer.database
-        self._store = store
-        self._memory = memory
+        self._eraser = Eraser(checkpointer=checkpointer, thread_log=thread_log, store=store, memory=memory)
         self._on_event = on_event
 
     # -- prune --------------------------------------------------------------------------------------------------
@@ -199,7 +166,7 @@ class Retention:
         unfinished = target.with_name(target.name + ".unfinished")
         with self._database.read() as connection:
             events = self._log.events(thread_id)
-            if not events and not any(count for count in self._left(thread_id).values()):
+            if not events and not any(count for count in self._eraser.rows_of(thread_id).values()):
                 raise NotFoundError(f"there is no thread {thread_id!r}")
             lines = 0
             try:
@@ -256,8 +223,10 @@ class Retention:
         A tombstone comes first, so that late writes are refused; then memories, summaries and raw outputs, then log and
         checkpoints. Each step can be done again: after a failure, call it again. Erasing what is not there is fine.
 
-        For a scope, its threads are those whose checkpoints name the user in their metadata, which is the case when
-        the user comes from ``config["configurable"]``; erase others by their id.
+        For a scope, its threads are those whose runs named it, in their runtime context or their config, and those its
+        memories and episodes cite. Threads that other people take part in as well are left: the receipt counts them
+        as ``remaining["shared_threads"]``. Threads that name nobody are counted as `unattributed_threads`. `threads_of`
+        lists both; erase those by their id.
 
         Args:
             thread_id: The conversation to forget.
@@ -269,84 +238,27 @@ class Retention:
             What was erased, by place, and what a search afterwards still found.
 
         Raises:
-            ConfigurationError: Neither or both are given.
+            ConfigurationError: Neither or both are given; or `secure`, and the store cannot rewrite its file. Nothing
+                was deleted.
             StorageBusyError: With `secure`, another process kept the files from being rewritten. The data is deleted;
                 call again to finish.
         """
         if (thread_id is None) == (scope is None):
             raise ConfigurationError("give either thread_id or scope")
-        if thread_id is not None:
-            receipt = self._erase_thread(thread_id)
-        else:
-            owner = cast(MemoryScope, scope)
-            receipt = ErasureReceipt(target=owner.to_dict())
-            for name in self._threads_of(owner):
-                receipt = receipt.merged(self._erase_thread(name))
-            if self._memory is not None:
-                receipt = receipt.merged(self._memory.forget_all(owner))
         if secure:
-            self._rewrite_files()
+            self._eraser.check_can_rewrite()
+        if thread_id is not None:
+            receipt = self._eraser.erase_thread(thread_id)
+        else:
+            receipt = self._eraser.erase_scope(cast(MemoryScope, scope))
+        if secure:
+            self._eraser.rewrite_files()
         emit(DataErased(thread_id=thread_id, receipt_id=receipt.id, counts=receipt.counts), self._on_event)
         return receipt
 
-    def _erase_thread(self, thread_id: str) -> ErasureReceipt:
-        with self._database.write() as connection:
-            tombstones.bury(connection, thread_id)
-        counts: Counter[str] = Counter()
-        remaining: Counter[str] = Counter()
-        if self._memory is not None:  # first: the links to its memories lie below the thread's namespace
-            forgotten = self._memory.erase_thread(thread_id)
-            counts.update(forgotten.counts)
-            remaining.update(forgotten.remaining)
-        if self._store is not None:
-            counts.update(self._erase_from_store(self._store, thread_id))
-            remaining.update(Counter(place for place, _, _ in self._stored(self._store, thread_id)))
-        counts.update(self._left(thread_id))
-        with self._database.write() as connection:
-            self._log.delete_thread(thread_id)
-            if _has_table(connection, "turn_steps"):
-                connection.execute("DELETE FROM turn_steps WHERE thread_id = ?", (thread_id,))
-            self._checkpointer.delete_thread(thread_id)
-        self._checkpointer.forget_cached()
-        remaining.update(self._left(thread_id))
-        return ErasureReceipt(
-            target={"thread_id": thread_id},
-            counts={place: count for place, count in counts.items() if count},
-            remaining={place: count for place, count in remaining.items() if count},
-        )
-
-    def _erase_from_store(self, store: BaseStore, thread_id: str) -> Counter[str]:
-        found = list(self._stored(store, thread_id))
-        for start in range(0, len(found), _PAGE):
-            store.batch([PutOp(namespace, key, None) for _, namespace, key in found[start : start + _PAGE]])
-        return Counter(place for place, _, _ in found)
-
-    def _stored(self, store: BaseStore, thread_id: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
-        """Place (the label below the thread), namespace and key of everything the store keeps for a thread."""
-        prefix = thread_namespace(thread_id)
-        offset = 0
-        while items := store.search(prefix, limit=_PAGE, offset=offset):
-            for item in items:
-                place = item.namespace[len(prefix)] if len(item.namespace) > len(prefix) else "items"
-                yield place, item.namespace, item.key
-            offset += len(items)
-
-    def _left(self, thread_id: str) -> dict[str, int]:
-        with self._database.read() as connection:
-            return {name: connection.execute(query, (thread_id,)).fetchone()[0] for name, query in _TABLES.items()}
-
-    def _threads_of(self, scope: MemoryScope) -> list[str]:
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT DISTINCT thread_id, metadata FROM checkpoints JOIN thread_keys USING (thread)"
-            )
-            return sorted({thread_id for thread_id, metadata in rows if _names(json.loads(metadata), scope)})
-
-    def _rewrite_files(self) -> None:
-        self._database.vacuum()
-        if isinstance(self._store, Vacuumable):
-            self._store.vacuum()
-        _check_journal_is_empty(self._database)
+    def threads_of(self, scope: MemoryScope) -> ScopeThreads:
+        """The threads of an owner: what ``erase(scope=...)`` erases, and what it leaves for you to decide."""
+        return self._eraser.threads_of(scope)
 
     # -- async twins --------------------------------------------------------------------------------------------
 
@@ -368,37 +280,12 @@ class Retention:
         """Async twin of `restore`."""
         return await asyncio.to_thread(self.restore, path)
 
+    async def athreads_of(self, scope: MemoryScope) -> ScopeThreads:
+        """Async twin of `threads_of`."""
+        return await asyncio.to_thread(self.threads_of, scope)
+
     async def aerase(
         self, *, thread_id: str | None = None, scope: MemoryScope | None = None, secure: bool = False
     ) -> ErasureReceipt:
         """Async twin of `erase`."""
         return await asyncio.to_thread(self.erase, thread_id=thread_id, scope=scope, secure=secure)
-
-
-def _names(metadata: Mapping[str, Any], scope: MemoryScope) -> bool:
-    """Whether the metadata of a checkpoint says that the run was for exactly this scope."""
-
-    def first(keys: Sequence[str]) -> Any:
-        return next((metadata[key] for key in keys if metadata.get(key) is not None), None)
-
-    user, tenant, agent = first(USER_KEYS), first(TENANT_KEYS), first(AGENT_KEYS)
-    return (
-        user is not None
-        and str(user) == scope.user
-        and str(DEFAULT_TENANT if tenant is None else tenant) == scope.tenant
-        and (None if agent is None else str(agent)) == scope.agent
-    )
-
-
-def _has_table(connection: Any, name: str) -> bool:
-    row = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)).fetchone()
-    return row is not None
-
-
-def _check_journal_is_empty(database: Database) -> None:
-    journal = Path(f"{database.location}-wal")
-    if not database.in_memory and journal.exists() and journal.stat().st_size > 0:
-        raise StorageBusyError(
-            f"{database.location}: everything is deleted, but another process is reading and keeps the old journal; "
-            "erase again when it is closed"
-        )
