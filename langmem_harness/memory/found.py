@@ -16,6 +16,10 @@ Layer = Literal["semantic", "recent", "summary", "history"]
 """Where a recalled memory came from: a search, the newest ones, a summary, or the turns of earlier threads."""
 
 
+NO_INDEX = "the store has no search index"
+"""Why a search was answered with the newest items by a store that is not ours."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecalledMemory:
     """One memory with how it was found.
@@ -97,17 +101,23 @@ class FoundBy:
 def merge_layers(layers: Mapping[Layer, MemoryRecall], limit: int) -> MemoryRecall:
     """One list out of the layers, in their order: each memory once, under the first layer that found it.
 
-    The search says how the whole was found, also when it found nothing; without a search it is ``"recent"``.
+    Over the limit the longest layer gives up its last one, again and again, the newest memories before others of the
+    same number: no layer crowds another out. The search says how the whole was found, also when it found nothing;
+    without a search it is ``"recent"``.
     """
     merged: dict[str, RecalledMemory] = {}
     for layer, result in layers.items():
         for found in result:
             merged.setdefault(found.record.key, dataclasses.replace(found, layer=layer))
-    memories = tuple(merged.values())[:limit]
-    searched = layers.get("semantic")
+    kept = list(merged.values())
+    while len(kept) > limit:
+        sizes = Counter(found.layer for found in kept)
+        longest = max(sizes, key=lambda layer: (sizes[layer], layer == "recent"))
+        del kept[max(place for place, found in enumerate(kept) if found.layer == longest)]
+    memories = tuple(kept)
     return MemoryRecall(
         memories=memories,
-        retrieval=searched.retrieval if searched else "recent",
+        retrieval=next((result.retrieval for result in layers.values() if result.retrieval != "recent"), "recent"),
         degraded=next((result.degraded for result in layers.values() if result.degraded), None),
         counts=dict(Counter(found.layer for found in memories)),
     )

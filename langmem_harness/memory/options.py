@@ -63,14 +63,18 @@ class RecallOptions(TypedDict, total=False):
         recent: The newest memories. Default 5.
         semantic: The best of a search. Default 3.
         summaries: The best of the memories of kind ``"summary"``. Default 2.
-        limit: How many in all after removing doubles, 1 or more. Default 10.
+        history: The best of what was said in earlier threads, as far as they were indexed. Default 3.
+        limit: How many in all after removing doubles, 1 or more; the longest layer gives up its last. Default 10.
+        leave_out_thread: A thread whose utterances are not searched: the running one. Default None.
         threshold: As in `SearchOptions`. Default None.
     """
 
     recent: int
     semantic: int
     summaries: int
+    history: int
     limit: int
+    leave_out_thread: str | None
     threshold: float | None
 
 

@@ -13,7 +13,7 @@ from langmem_harness.embeddings.parts import join_parts
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.layout import episode_links_namespace
 from langmem_harness.memory.backing import FoundItems
-from langmem_harness.memory.found import FoundBy
+from langmem_harness.memory.found import NO_INDEX, FoundBy
 from langmem_harness.memory.names import ROLE_NAMES, NamedSpeakers, find_named_speakers
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
@@ -202,25 +202,32 @@ class Past:
         (clean,) = yield from self._settings.redacted([query], surface="query")
         rows = yield from backing.all_items(scope.episode_speakers)
         named = find_named_speakers(clean or "", {row.value["speaker"] for row in rows})
+        filter = None if leave_out_thread is None else {"thread_id": {"$ne": leave_out_thread}}
         answer: FoundItems = yield backing.find(
             scope.episodes,
             # names are cut from what is embedded only; a store with a keyword leg is given them as well
             join_parts([named.without_names, *named.names]) if backing.says_how else named.without_names,
             max(_POOL, top_k * _POOL_PER_RESULT),
-            filter=None if leave_out_thread is None else {"thread_id": {"$ne": leave_out_thread}},
+            filter=filter,
             field_weights=self._field_weights,
         )
-        episodes = [_episode(item, score) for item, score in self._ranked(answer.items, named)[:top_k]]
+        items, degraded = answer.items, answer.degraded
+        if items and items[0].score is None:  # nothing was compared: the newest are better than any
+            degraded = degraded or NO_INDEX
+            if not backing.lists_newest_first:
+                items = yield from backing.all_items(scope.episodes, filter)
+        episodes = [_episode(item, score) for item, score in self._ranked(items, named)[:top_k]]
         if neighbours:
             episodes = yield from self._with_neighbours(scope, episodes, neighbours)
         shown = yield from self._shown(episodes)
         how = FoundBy.of(answer.items[0]).retrieval if answer.items else "recent"
-        return EpisodeResult(episodes=tuple(shown), retrieval=answer.retrieval or how, degraded=answer.degraded)
+        return EpisodeResult(episodes=tuple(shown), retrieval=answer.retrieval or how, degraded=degraded)
 
     def _ranked(self, items: Sequence[SearchItem], named: NamedSpeakers) -> list[tuple[SearchItem, float | None]]:
         scores = [item.score for item in items if item.score is not None]
         if len(scores) < len(items) or not scores:
-            return [(item, None) for item in items]
+            newest = sorted(items, key=lambda item: (item.value["said_at"], item.value["position"]), reverse=True)
+            return [(item, None) for item in newest]
         lowest, best = min(scores), max(scores)
         if self._settings.backing.says_how or best == lowest:  # fused scores are from 0 to 1 already
             lowest, best = 0.0, 1.0

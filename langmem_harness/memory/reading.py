@@ -11,18 +11,17 @@ from langgraph.store.base import GetOp, SearchItem, SearchOp
 from langmem_harness.driving import Body
 from langmem_harness.errors import ConfigurationError, NotFoundError
 from langmem_harness.memory.backing import FoundItems
-from langmem_harness.memory.found import FoundBy, Layer, MemoryRecall, RecalledMemory, merge_layers
+from langmem_harness.memory.found import NO_INDEX, FoundBy, Layer, MemoryRecall, RecalledMemory, merge_layers
 from langmem_harness.memory.options import RecallOptions, SearchOptions
+from langmem_harness.memory.past import Past
 from langmem_harness.memory.records import MemoryRecord, is_key, key_of_version
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
 from langmem_harness.memory.stored import record_of
+from langmem_harness.memory.utterances import record_of_stored_utterance, record_of_utterance
 
 SUMMARY = "summary"
 """Kind of the memories that sum up a conversation; a layer of their own in a recall."""
-
-NO_INDEX = "the store has no search index"
-"""Why a search was answered with the newest memories by a store that is not ours."""
 
 DEFAULT_TOP_K = 5
 DEFAULT_THRESHOLD = 0.7
@@ -78,13 +77,14 @@ class Reading:
     def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> Body[MemoryRecall]:
         """The layers of a hierarchical recall, merged."""
         recent, semantic = options.get("recent", 5), options.get("semantic", 3)
-        summaries, limit = options.get("summaries", 2), options.get("limit", 10)
-        if min(recent, semantic, summaries) < 0 or limit < 1:
-            raise ConfigurationError("recent, semantic and summaries must be 0 or more, limit 1 or more")
+        summaries, history, limit = options.get("summaries", 2), options.get("history", 3), options.get("limit", 10)
+        if min(recent, semantic, summaries, history) < 0 or limit < 1:
+            raise ConfigurationError("recent, semantic, summaries and history must be 0 or more, limit 1 or more")
         threshold = options.get("threshold")
         others: dict[str, Any] = {"kind": {"$ne": SUMMARY}}
         layers: dict[Layer, MemoryRecall]
         layers = {"semantic": MemoryRecall(), "recent": MemoryRecall(), "summary": MemoryRecall()}
+        said = MemoryRecall()
         if recent:
             layers["recent"] = yield from self._newest(scope, recent, others)
         if query.strip():
@@ -93,23 +93,32 @@ class Reading:
                 layers["semantic"] = yield from self._searched(scope, query, semantic, others, threshold)
             if summaries:
                 layers["summary"] = yield from self._searched(scope, query, summaries, {"kind": SUMMARY}, threshold)
+            if history:
+                said = yield from self._said(scope, query, history, options.get("leave_out_thread"))
+        layers["history"] = _without_evidence(said, layers.values())
         return (yield from self._shown(scope, merge_layers(layers, limit)))
 
     def pinned(self, scope: MemoryScope, pins: Sequence[str]) -> Body[list[MemoryRecord | None]]:
         """The statements with these version keys, current or superseded; None for those that were forgotten."""
         if not pins:
             return []
+        stated = [pin for pin in pins if is_key(key_of_version(pin))]
+        said = [pin for pin in pins if not is_key(key_of_version(pin))]
         items = yield self._settings.backing.batch(
             [
-                *(GetOp(scope.memories, key_of_version(pin)) for pin in pins),
-                *(GetOp(scope.versions, pin) for pin in pins),
+                *(GetOp(scope.memories, key_of_version(pin)) for pin in stated),
+                *(GetOp(scope.versions, pin) for pin in stated),
+                *(GetOp(scope.episodes, key_of_version(pin)) for pin in said),
             ]
         )
         found: dict[str, MemoryRecord] = {}
-        for pin, current, version in zip(pins, items, items[len(pins) :], strict=False):
+        for pin, current, version in zip(stated, items, items[len(stated) :], strict=False):
             for item in (version, current):  # the current one knows more sources
                 if item is not None and (record := record_of(item, scope, key=key_of_version(pin))).version_key == pin:
                     found[pin] = record
+        for pin, item in zip(said, items[2 * len(stated) :], strict=True):
+            if item is not None and (record := record_of_stored_utterance(scope, item.value)).version_key == pin:
+                found[pin] = record
         shown = yield from self._settings.redacted_records(found.values())
         by_pin = dict(zip(found, shown, strict=True))
         return [by_pin.get(pin) for pin in pins]
@@ -170,6 +179,22 @@ class Reading:
             retrieval=answer.retrieval or found.retrieval,
             degraded=degraded,
         )
+
+    def _said(self, scope: MemoryScope, query: str, count: int, leave_out_thread: str | None) -> Body[MemoryRecall]:
+        """What was said about this in earlier threads."""
+        past = Past(self._settings)
+        result = yield from past.search(scope, query, top_k=count, leave_out_thread=leave_out_thread)
+        memories = tuple(
+            RecalledMemory(
+                record=record_of_utterance(scope, episode.thread_id, episode.position, episode.utterance),
+                layer="history",
+                retrieval=episode.retrieval,
+                score=episode.score,
+                score_kind=None if episode.score is None else "fused",
+            )
+            for episode in result.episodes
+        )
+        return MemoryRecall(memories=memories, retrieval=result.retrieval, degraded=result.degraded)
 
     def _newest(self, scope: MemoryScope, count: int, filter: dict[str, Any] | None) -> Body[MemoryRecall]:
         backing = self._settings.backing
@@ -234,6 +259,17 @@ class Reading:
 def not_found(key: str) -> NotFoundError:
     """The one answer for a key that is unknown, expired or in another scope."""
     return NotFoundError(f"no memory {key!r} in this scope")
+
+
+def _without_evidence(said: MemoryRecall, others: Iterable[MemoryRecall]) -> MemoryRecall:
+    """What was said, without the words that a memory found beside them was made of: the memory says it already."""
+    cited = {
+        (source.thread_id, source.message_id) for layer in others for found in layer for source in found.record.sources
+    }
+    kept = tuple(
+        found for found in said if (found.record.source.thread_id, found.record.source.message_id) not in cited
+    )
+    return dataclasses.replace(said, memories=kept)
 
 
 def _newest_first(record: MemoryRecord) -> tuple[float, str]:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from langmem_harness.memory.found import MemoryRecall, RecalledMemory
 from langmem_harness.memory.records import MemoryRecord
+from langmem_harness.memory.utterances import SAID
 from langmem_harness.screening import delimit, screen_text
 
 MIN_TEXT_CHARACTERS = 80
@@ -84,7 +85,7 @@ def describe(found: RecalledMemory) -> tuple[dict[str, object], Mapping[str, int
     record = found.record
     screening = screen_text(record.text)
     entry: dict[str, object] = {
-        "id": record.key,
+        **({} if record.kind == SAID else {"id": record.key}),  # an utterance is no memory that could be forgotten
         "date": date_text(record.stated_at),
         "source": source_text(record),
         "kind": record.kind,
@@ -109,6 +110,8 @@ def date_text(time: datetime) -> str:
 
 def source_text(record: MemoryRecord) -> str:
     """Who stated it and where, in words."""
+    if record.kind == SAID:
+        return f"said in thread {screen_text((record.source.thread_id or '')[:80]).text}"
     who = {"user": "said by the user", "tool": "from a tool result", "import": "imported"}[record.source_kind]
     threads = list(dict.fromkeys(source.thread_id for source in record.sources if source.thread_id))
     if not threads:

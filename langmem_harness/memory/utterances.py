@@ -143,6 +143,11 @@ def utterance_of(value: Mapping[str, Any]) -> Utterance:
     return Utterance(message_id=value["message_id"], speaker=value["speaker"], text=value["said"], said_at=said_at)
 
 
+def record_of_stored_utterance(scope: MemoryScope, value: Mapping[str, Any]) -> MemoryRecord:
+    """`record_of_utterance` of a stored form."""
+    return record_of_utterance(scope, value["thread_id"], value["position"], utterance_of(value))
+
+
 def record_of_utterance(scope: MemoryScope, thread_id: str, position: int, utterance: Utterance) -> MemoryRecord:
     """The utterance as a recall shows it beside memories: kind `SAID`, with thread, message and date as its source."""
     text = f"{utterance.speaker}: {utterance.text}"
