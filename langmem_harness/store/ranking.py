@@ -24,8 +24,6 @@ LAMBDA_MULT = 0.7
 THRESHOLD_TOLERANCE = 1e-6
 """Rounding of float32: the cosine of a vector with itself may come out this much below 1."""
 
-_FEW = 32  # results up to which comparing with every score costs less than sorting them
-
 Floats = NDArray[np.floating[Any]]
 Rows = NDArray[np.integer[Any]]
 
@@ -180,11 +178,9 @@ def plan_ranks(scores: Floats, chosen: Floats) -> NDArray[np.intp]:
         scores: shape (n,).
         chosen: shape (m,).
     """
-    if len(chosen) <= _FEW:
-        ranks: NDArray[np.intp] = 1 + (scores > chosen[:, np.newaxis]).sum(axis=1)
-        return ranks
     ascending = np.sort(scores)
-    return 1 + len(ascending) - np.searchsorted(ascending, chosen, side="right")
+    ranks: NDArray[np.intp] = 1 + len(ascending) - np.searchsorted(ascending, chosen, side="right")
+    return ranks
 
 
 def select_diverse(
