@@ -36,6 +36,8 @@ Messages say what happened, the offending value and what to do. They carry no us
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from langgraph.store.base import InvalidNamespaceError
 
 
@@ -161,11 +163,16 @@ class SummarizerError(SummaryError, RuntimeError):
     Attributes:
         reason: Short name of what was wrong, without user text.
         attempts: How often a model was asked; 0 or more.
+        usage: ``input_tokens``, ``output_tokens``, ``cached_tokens`` of these attempts, as far as they were reported:
+            they are paid for too.
     """
 
-    def __init__(self, message: str, *, reason: str = "error", attempts: int = 1) -> None:
+    def __init__(
+        self, message: str, *, reason: str = "error", attempts: int = 1, usage: Mapping[str, int] | None = None
+    ) -> None:
         self.reason = reason
         self.attempts = attempts
+        self.usage = dict(usage or {})
         super().__init__(message)
 
 

@@ -109,7 +109,7 @@ class SummaryWritten(MemoryEvent):
     Attributes:
         usage: Input, output and cached tokens of the summarizer, as far as it reported them.
         cost: In the currency of the given prices, or None when no price is known.
-        thread_usage: Rolling totals of this thread, same keys as `usage`.
+        thread_usage: Rolling totals of this thread, failed attempts included, same keys as `usage`.
         thread_cost: Rolling cost of this thread.
     """
 
@@ -131,7 +131,18 @@ class SummaryWritten(MemoryEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryFailed(MemoryEvent):
-    """The summarizer gave no valid text; no record was made."""
+    """The summarizer gave no valid text, or its record could not be kept; no record was made.
+
+    Attributes:
+        reason: Short name of what was wrong.
+        action: What happens to the messages.
+        attempts: How often a model was asked; 0 or more.
+        model: Name of what was asked; ``""`` when nothing was.
+        usage: Tokens of these attempts, as far as they were reported.
+        cost: What they cost, or None when no price is known.
+        thread_usage: Rolling totals of this thread, failed attempts included, same keys as `usage`.
+        thread_cost: Rolling cost of this thread.
+    """
 
     kind: ClassVar[str] = "summary_failed"
     level: ClassVar[int] = logging.WARNING
@@ -139,6 +150,11 @@ class SummaryFailed(MemoryEvent):
     reason: str
     action: str
     attempts: int = 1
+    model: str = ""
+    usage: Mapping[str, int] = field(default_factory=dict)
+    cost: float | None = None
+    thread_usage: Mapping[str, int] = field(default_factory=dict)
+    thread_cost: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,10 +307,13 @@ class MemoryPromoted(MemoryEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnReplayed(MemoryEvent):
-    """A retried turn was answered from the log, or resumed with logged tool results.
+    """A turn came again: retried, resumed, asked again, or on another branch.
 
     Attributes:
-        action: ``"answered"``, ``"model_reused"``, ``"tool_reused"`` or ``"outcome_unknown"``.
+        action: ``"answered"`` (the logged answer was given), ``"model_reused"`` and ``"tool_reused"`` (a logged answer
+            or result was used), ``"outcome_unknown"`` (a call that was started is not repeated), ``"asked_again"`` (the
+            caller starts an answered turn from an older checkpoint), ``"repeated"`` (a call that another turn with the
+            same human message made, too, is made: the history was edited or forked, or it is another user's turn).
     """
 
     kind: ClassVar[str] = "turn_replayed"

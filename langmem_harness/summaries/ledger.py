@@ -23,6 +23,7 @@ from langmem_harness.summaries.record import (
     check_staleness,
     thread_of,
 )
+from langmem_harness.summaries.spending import Spending
 from langmem_harness.window.messages import canonical_json, text_hash
 
 logger = logging.getLogger("langmem_harness")
@@ -41,6 +42,7 @@ class InUse(TypedDict, total=False):
 
 
 Records: TypeAlias = list[SummaryRecord]
+Items: TypeAlias = list[Item]
 
 
 class SummaryLedger:
@@ -63,6 +65,11 @@ class SummaryLedger:
         self._store = store
         self._keep_sources = keep_sources
         self._carried = {record.id: record for record in records}
+
+    @property
+    def store(self) -> BaseStore | None:
+        """Where the records are."""
+        return self._store
 
     # -- faces ------------------------------------------------------------------------------------------------------
 
@@ -131,6 +138,14 @@ class SummaryLedger:
         """Async twin of `check`."""
         return check_staleness(_found(await self.aget(record_id), record_id), messages, **in_use)
 
+    def spending(self, thread_id: str) -> Spending:
+        """What the summaries of a thread cost so far, attempts that failed included."""
+        return drive(self.totaling(thread_id))
+
+    async def aspending(self, thread_id: str) -> Spending:
+        """Async twin of `spending`."""
+        return await adrive(self.totaling(thread_id))
+
     def put(self, record: SummaryRecord, messages: Sequence[BaseMessage] = ()) -> None:
         """Write a record, and the messages it covers that are not there yet, in one batch.
 
@@ -146,22 +161,39 @@ class SummaryLedger:
 
     # -- bodies -----------------------------------------------------------------------------------------------------
 
+    def totaling(self, thread_id: str) -> Body[Spending]:
+        """Body of `spending`."""
+        records = yield from self.listing(thread_id)
+        failed = yield from self.failed_spending(thread_id)
+        return Spending.of_records(records).plus(failed.values())
+
+    def failed_spending(self, thread_id: str) -> Body[Mapping[str, Spending]]:
+        """What attempts without a record cost: the sum of each process, by its key."""
+        found: dict[str, Spending] = {}
+        for item in (yield from self._searching(_failures_namespace(thread_id))):
+            usage, cost = item.value.get("usage"), item.value.get("cost")
+            if isinstance(usage, Mapping):
+                found[item.key] = Spending(
+                    usage={str(name): int(count) for name, count in usage.items()},
+                    cost=None if cost is None else float(cost),
+                )
+        return found
+
+    def keeping_failed(self, thread_id: str, key: str, total: Spending) -> Body[None]:
+        """Write down the sum of one process, in the place of what it was before."""
+        if self._store is not None:
+            value = {"usage": dict(total.usage), "cost": total.cost}
+            yield self._batch([PutOp(_failures_namespace(thread_id), key, value, index=False)])
+
     def listing(
         self, thread_id: str, *, purpose: SummaryPurpose | None = None, kind: SummaryKind | None = None
     ) -> Body[Records]:
         """Body of `list`."""
         records = {one.id: one for one in self._carried.values() if one.thread_id == thread_id}
-        namespace = summaries_namespace(thread_id)
-        offset = 0
-        while self._store is not None:
-            (page,) = yield self._batch([SearchOp(namespace_prefix=namespace, limit=_PAGE, offset=offset)])
-            for item in page:
-                record = _parse(item)
-                if record is not None and record.thread_id == thread_id:
-                    records[record.id] = record
-            offset += len(page)
-            if len(page) < _PAGE:
-                break
+        for item in (yield from self._searching(summaries_namespace(thread_id))):
+            record = _parse(item)
+            if record is not None and record.thread_id == thread_id:
+                records[record.id] = record
         chosen = [one for one in records.values() if purpose in (None, one.purpose) and kind in (None, one.kind)]
         return sorted(chosen, key=lambda record: (record.created_at, record.id))
 
@@ -227,6 +259,16 @@ class SummaryLedger:
             record = parent
         return line
 
+    def _searching(self, namespace: tuple[str, ...]) -> Body[Items]:
+        """Everything in a namespace."""
+        items: Items = []
+        while self._store is not None:
+            (page,) = yield self._batch([SearchOp(namespace_prefix=namespace, limit=_PAGE, offset=len(items))])
+            items += page
+            if len(page) < _PAGE:
+                break
+        return items
+
     def _batch(self, operations: Sequence[Op]) -> Ask:
         store = cast("BaseStore", self._store)
         return Ask(do=lambda: store.batch(operations), ado=lambda: store.abatch(operations))
@@ -234,6 +276,10 @@ class SummaryLedger:
 
 def _sources_namespace(thread_id: str) -> tuple[str, ...]:
     return thread_namespace(thread_id, "summary_sources")
+
+
+def _failures_namespace(thread_id: str) -> tuple[str, ...]:
+    return thread_namespace(thread_id, "summary_failures")
 
 
 def _record_key(record_id: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from langchain_core.language_models import BaseChatModel
@@ -106,8 +106,7 @@ class ModelSummarizer:
 
     def _write(self, request: SummaryRequest) -> Body[SummaryDraft]:
         model: BaseChatModel = yield computed(self._load)
-        usage: Counter[str] = Counter()
-        attempts = 0
+        spent = _Spent()
         chunk_tokens = self._chunk_tokens(model, request)
         entries, previous = list(request.entries), request.previous
         while True:
@@ -118,17 +117,13 @@ class ModelSummarizer:
             for number, chunk in enumerate(chunks):
                 limit = request.max_tokens if len(chunks) == 1 else min(request.max_tokens, chunk_tokens // 4)
                 source = _source(chunk, previous if number == 0 else "")
-                text, spent, calls = yield from self._ask(model, source, max(32, limit))
-                usage.update(spent)
-                attempts += calls
-                notes.append(text)
+                notes.append((yield from self._ask(model, source, max(32, limit), spent)))
             if len(notes) == 1:
-                return SummaryDraft(text=notes[0], usage=dict(usage), attempts=attempts)
+                return SummaryDraft(text=notes[0], usage=dict(spent.usage), attempts=spent.attempts)
             entries, previous = [TranscriptEntry(speaker=_MERGE_LABEL, text=text) for text in notes], ""
 
-    def _ask(self, model: BaseChatModel, source: str, max_tokens: int) -> Body[tuple[str, Mapping[str, int], int]]:
-        """One text from the model: ``(text, usage, calls)``."""
-        usage: Counter[str] = Counter()
+    def _ask(self, model: BaseChatModel, source: str, max_tokens: int, spent: _Spent) -> Body[str]:
+        """One valid text from the model; what was asked for it is added to `spent`, also when it fails."""
         cause: Exception | None = None
         fault: Fault | str = "no answer"
         wanted, was_long = max_tokens, False
@@ -137,22 +132,26 @@ class ModelSummarizer:
                 yield self._pause(self._backoff_seconds * 2 ** (attempt - 2))
             instruction = self._prompt + (_SHORTER if was_long else "")
             message = HumanMessage(f"{source}\n\n{instruction.replace('{max_tokens}', str(wanted))}")
+            spent.attempts += 1
             try:
                 reply: BaseMessage = yield _call(model, message)
             except Exception as error:  # noqa: BLE001 - any provider, any error: counted, and the cause of ours in the end
                 cause, fault = error, type(error).__name__
                 continue
-            usage.update(usage_of(reply))
+            spent.usage.update(usage_of(reply))
             found = check_reply(reply, source=source, max_tokens=max_tokens)
             if found is None:
-                return text_of_reply(reply), usage, attempt
+                return text_of_reply(reply)
             cause, fault = None, found
             if found in ("too_long", "cut_off"):
                 if was_long:
                     break  # it was told once; telling it again does not help
                 wanted, was_long = max(16, max_tokens // 2), True
         raise SummarizerError(
-            f"{self.model}: no valid summary after {attempt} attempts: {fault}", reason=fault, attempts=attempt
+            f"{self.model}: no valid summary after {attempt} attempts: {fault}",
+            reason=fault,
+            attempts=spent.attempts,
+            usage=spent.usage,
         ) from cause
 
     def _pause(self, seconds: float) -> Ask:
@@ -173,6 +172,14 @@ class ModelSummarizer:
         window = self._context_window or profile_window_tokens(model) or FALLBACK_WINDOW_TOKENS
         taken = estimate_text_tokens(self._prompt) + estimate_text_tokens(request.previous) + request.max_tokens
         return max(256, int(window * _SHARE_OF_WINDOW) - taken)
+
+
+class _Spent:
+    """Calls made for one text, and their tokens."""
+
+    def __init__(self) -> None:
+        self.usage: Counter[str] = Counter()
+        self.attempts = 0
 
 
 def _call(model: BaseChatModel, message: HumanMessage) -> Ask:

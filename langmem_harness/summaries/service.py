@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, Unpack
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
-from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
+from langmem_harness.driving import Body, adrive, computed, drive, immediate
 from langmem_harness.errors import ConfigurationError, StaleSummaryError, SummarizerError
-from langmem_harness.events import EventCallback, MemoryEvent, SummaryFailed, SummaryStale, SummaryWritten, emit
-from langmem_harness.summaries.facts import count_facts, find_values, merge_facts
+from langmem_harness.events import EventCallback, MemoryEvent, SummaryFailed, SummaryStale, emit
+from langmem_harness.summaries.flights import Flights, Landed
 from langmem_harness.summaries.identities import IdentityCache
 from langmem_harness.summaries.ledger import SummaryLedger
 from langmem_harness.summaries.plan import SummaryPlan, count_rolls, plan_summary
 from langmem_harness.summaries.record import SummaryPurpose, SummaryRecord
-from langmem_harness.summaries.summarizer import Summarizer, SummaryDraft, SummaryRequest, create_summarizer
-from langmem_harness.summaries.transcript import TranscriptEntry, clean_text, map_texts, transcript_entries
-from langmem_harness.window.tokens import TokenCounter, estimate_text_tokens, estimate_tokens
+from langmem_harness.summaries.spending import NOTHING_SPENT, FailedSpending, Prices, Spending, written_event
+from langmem_harness.summaries.summarizer import Summarizer, create_summarizer
+from langmem_harness.summaries.writer import RecordOrder, RecordWriter
+from langmem_harness.window.tokens import TokenCounter, estimate_tokens
 
 logger = logging.getLogger("langmem_harness")
 
@@ -30,8 +30,6 @@ _COMPUTED_ELSEWHERE = 1_000  # so many messages or more are checked in a worker 
 
 OnStale: TypeAlias = Literal["regenerate", "trim", "raise"]
 OnFailure: TypeAlias = Literal["keep", "trim", "raise"]
-Prices: TypeAlias = Mapping[str, Mapping[str, float]]
-"""Model name -> prices per million tokens: ``input``, ``output``, ``cached`` (if not given, the price of ``input``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ class SummaryCall(TypedDict):
     """What `SummaryService.summarize` is told besides the messages.
 
     Attributes:
-        policy: Name of the policy that leaves messages out.
+        policy: Name of the policy that leaves messages out; records of others are not looked at.
         policy_fingerprint: Of its settings; a record made under another one is stale.
         records: Records this branch of the thread carries itself, such as those in its graph state.
         record_ids: Ids of records in the ledger that this branch refers to, the newest last. One that is not there is
@@ -86,8 +84,9 @@ class SummaryService:
 
     Holds settings and a cache of hashes: one object serves any number of threads, runs and branches at once. The
     summarizer is called outside of any lock or transaction. A new record is written to the ledger before it is
-    returned, so a process that dies later finds it there and does not pay again. Two calls at once on one thread may
-    both make a record; both are valid, neither overwrites the other.
+    returned, so a process that dies later finds it there and does not pay again. Two calls at once on one object for
+    the same messages of one thread make one record: the second waits. Two processes may both make one; both are
+    valid, neither overwrites the other.
 
     Args:
         summarizer: A summarizer, a model, the name of one, or a function of the text.
@@ -139,19 +138,26 @@ class SummaryService:
         if summary_ttl is not None and summary_ttl <= timedelta():
             raise ConfigurationError(f"summary_ttl must be above 0, or None, not {summary_ttl!r}")
         self.summarizer = create_summarizer(summarizer)
-        self._count = token_counter or estimate_tokens
+        self._writer = RecordWriter(
+            self.summarizer,
+            token_counter=token_counter or estimate_tokens,
+            max_summary_tokens=max_summary_tokens,
+            facts_tokens=facts_tokens,
+            prices=prices or {},
+            redact=redact,
+            clock=clock,
+        )
         self._on_stale = on_stale
         self._on_failure = on_failure
         self._summary_ttl = summary_ttl
         self._regenerate_on_model_change = regenerate_on_model_change
         self._rebuild_every = rebuild_every
-        self._max_summary_tokens = max_summary_tokens
-        self._facts_tokens = facts_tokens
-        self._prices = prices or {}
         self._on_event = on_event
-        self._redact = redact
+        self._keeps_sources = redact is None
         self._clock = clock
         self._identities = IdentityCache()
+        self._flights: Flights[SummaryOutcome] = Flights()
+        self._failed_spending = FailedSpending()
 
     def summarize(self, messages: Sequence[BaseMessage], **request: Unpack[SummaryCall]) -> SummaryOutcome:
         """A record for exactly these messages.
@@ -185,105 +191,185 @@ class SummaryService:
         ahead: bool = False,
     ) -> Body[SummaryOutcome]:
         """Body of `summarize`, for callers that are bodies themselves."""
+        case = _Case(
+            messages=messages,
+            policy=policy,
+            policy_fingerprint=policy_fingerprint,
+            carried={record.id: record for record in records if record.thread_id == thread_id},
+            record_ids=record_ids,
+            ledger=ledger if thread_id is not None else None,
+            thread_id=thread_id,
+            purpose=purpose,
+            history=history,
+            ahead=ahead,
+        )
         if not messages:
             return SummaryOutcome(record=None, action="nothing")
-        carried = {record.id: record for record in records if record.thread_id == thread_id}
-        referenced = frozenset({*carried, *record_ids})
-        known = dict(carried)
+        known = dict(case.carried)
+        planned = yield from self._planning(case, known)
+        if planned.uncovered and case.ledger is not None:
+            try:
+                # The newest record of this branch is nearly always the one; then the others.
+                for wanted in (record_ids[-1:], record_ids[:-1]):
+                    if wanted and planned.uncovered:
+                        found = yield from case.ledger.getting_many(wanted)
+                        known.update({record.id: record for record in found if record.thread_id == thread_id})
+                        planned = yield from self._planning(case, known)
+            except Exception as error:  # noqa: BLE001 - any store: what is not known to be unpaid is not paid again
+                return (yield from self._failing(error, case, planned.record, NOTHING_SPENT))
+        if planned.record is not None and not planned.uncovered:
+            return SummaryOutcome(record=planned.record, action="reused")
+        key: Hashable = yield computed(lambda: self._flight_key(case))
+        landed: Landed[SummaryOutcome] = yield from self._flights.flying(key, lambda: self._making(case, known))
+        return self._shared(landed.value, case) if landed.waited else landed.value
 
-        def plan() -> SummaryPlan:
-            return plan_summary(
-                messages,
+    def _planning(self, case: _Case, known: Mapping[str, SummaryRecord]) -> Body[SummaryPlan]:
+        place = immediate if len(case.messages) < _COMPUTED_ELSEWHERE else computed
+        planned: SummaryPlan = yield place(
+            lambda: plan_summary(
+                case.messages,
                 list(known.values()),
-                purpose=purpose,
-                policy=policy,
-                policy_fingerprint=policy_fingerprint,
+                purpose=case.purpose,
+                policy=case.policy,
+                policy_fingerprint=case.policy_fingerprint,
                 prompt_version=self.summarizer.prompt_version,
                 model=self.summarizer.model if self._regenerate_on_model_change else None,
                 ttl=self._summary_ttl,
                 now=self._clock(),
-                history=history,
-                carried_ids=referenced,
+                history=case.history,
+                carried_ids=frozenset({*case.carried, *case.record_ids}),
                 name=self._identities.identities,
             )
+        )
+        return planned
 
-        place = immediate if len(messages) < _COMPUTED_ELSEWHERE else computed
-        planned: SummaryPlan = yield place(plan)
-        if planned.uncovered and ledger is not None and thread_id is not None:
+    def _flight_key(self, case: _Case) -> Hashable:
+        """Calls with one key want the same record in the same place."""
+        place = None if case.ledger is None else id(case.ledger.store)
+        named = (case.thread_id, place, case.purpose, case.policy, case.policy_fingerprint)
+        return (*named, *self._identities.identities(case.messages))
+
+    def _making(self, case: _Case, known: dict[str, SummaryRecord]) -> Body[SummaryOutcome]:
+        """Look through the whole ledger, then write."""
+        planned = yield from self._planning(case, known)
+        failed: Mapping[str, Spending] = {}
+        if case.ledger is not None and case.thread_id is not None:
             try:
-                # The newest record of this branch is nearly always the one; then the others; then whatever there is.
-                for wanted in (record_ids[-1:], record_ids[:-1]):
-                    if wanted and planned.uncovered:
-                        found = yield from ledger.getting_many(wanted)
-                        known.update({record.id: record for record in found if record.thread_id == thread_id})
-                        planned = yield place(plan)
-                if planned.uncovered:
-                    stored = yield from ledger.listing(thread_id)
-                    known = {**{record.id: record for record in stored}, **known}
-                    planned = yield computed(plan)
+                stored = yield from case.ledger.listing(case.thread_id)
+                known = {**{record.id: record for record in stored}, **known}
+                failed = yield from case.ledger.failed_spending(case.thread_id)
+                planned = yield from self._planning(case, known)
             except Exception as error:  # noqa: BLE001 - any store: what is not known to be unpaid is not paid again
-                return self._failed(error, planned.record, thread_id)
+                return (yield from self._failing(error, case, planned.record, NOTHING_SPENT))
+        failed = {**failed, **self._failed_spending.of(case.thread_id)}
+        before = Spending.of_records(known.values()).plus(failed.values())
         if planned.record is not None and not planned.uncovered:
             return SummaryOutcome(record=planned.record, action="reused")
-        lost = record_ids[-1] if record_ids and record_ids[-1] not in known else None
-        if lost is not None and ledger is not None:
-            action = "trim" if self._on_stale == "raise" else self._on_stale  # gone is not wrong: no error
-            self._emit(SummaryStale(summary_id=lost, reasons=("record_missing",), action=action, thread_id=thread_id))
-            if action == "trim":
-                return SummaryOutcome(record=None, action="trimmed", partial=planned.record, reason="record_missing")
-        if planned.stale is not None:
-            reasons = planned.stale.reasons
-            stale = SummaryStale(
-                summary_id=planned.stale.record_id, reasons=reasons, action=self._on_stale, thread_id=thread_id
-            )
-            self._emit(stale)
-            if self._on_stale == "raise":
-                raise StaleSummaryError(f"summary {planned.stale.record_id!r} is stale: {', '.join(reasons)}")
-            if self._on_stale == "trim":
-                return SummaryOutcome(record=None, action="trimmed", partial=planned.record, reason=", ".join(reasons))
-
+        trimmed = self._trimmed(case, planned, known)
+        if trimmed is not None:
+            return trimmed
         parent = self._parent(planned.record, known)
-        sources = list(planned.uncovered if parent is not None else messages)
+        order = RecordOrder(
+            messages=case.messages,
+            sources=planned.uncovered if parent is not None else case.messages,
+            parent=parent,
+            thread_id=case.thread_id,
+            purpose=case.purpose,
+            policy=case.policy,
+            policy_fingerprint=case.policy_fingerprint,
+        )
         try:
-            entries: list[TranscriptEntry] = yield computed(lambda: self._entries(sources))
-            if not entries and parent is None:
+            record = yield from self._writer.writing(order)
+            if record is None:
                 return SummaryOutcome(record=None, action="nothing")
-            draft = yield from self._drafting(entries, parent)
-            record: SummaryRecord = yield computed(
-                lambda: self._record(
-                    draft,
-                    messages,
-                    sources=sources,
-                    entries=entries,
-                    parent=parent,
-                    thread_id=thread_id,
-                    policy=policy,
-                    policy_fingerprint=policy_fingerprint,
-                    purpose=purpose,
-                )
-            )
-            if ledger is not None:
-                yield from ledger.writing(record, () if self._redact is not None else sources)
+            if case.ledger is not None:
+                yield from case.ledger.writing(record, order.sources if self._keeps_sources else ())
         except Exception as error:  # noqa: BLE001 - any summarizer, redactor or store: said by an event, never in silence
-            return self._failed(error, planned.record, thread_id)
-        self._emit(self._written(record, known, ahead=ahead))
+            return (yield from self._failing(error, case, planned.record, before, self._writer.price(order.spent)))
+        thread = before if record.id in known else before.plus([Spending.of_records([record])])
+        self._emit(written_event(record, thread=thread, ahead=case.ahead))
         return SummaryOutcome(record=record, action="written")
 
-    def _failed(self, error: Exception, partial: SummaryRecord | None, thread_id: str | None) -> SummaryOutcome:
-        """The outcome without a record.
+    def _trimmed(self, case: _Case, planned: SummaryPlan, known: Mapping[str, SummaryRecord]) -> SummaryOutcome | None:
+        """The outcome when a record is stale or gone and none may be written; None when one is to be written.
+
+        Raises:
+            StaleSummaryError: A record is stale and `on_stale` is ``"raise"``.
+        """
+        newest = case.record_ids[-1] if case.record_ids and case.ledger is not None else None
+        if newest is not None and newest not in known:
+            action = "trim" if self._on_stale == "raise" else self._on_stale  # gone is not wrong: no error
+            reasons: tuple[str, ...] = ("record_missing",)
+            self._emit(SummaryStale(summary_id=newest, reasons=reasons, action=action, thread_id=case.thread_id))
+            if action == "trim":
+                return SummaryOutcome(record=None, action="trimmed", partial=planned.record, reason=reasons[0])
+        if planned.stale is None:
+            return None
+        reasons = planned.stale.reasons
+        stale = SummaryStale(
+            summary_id=planned.stale.record_id, reasons=reasons, action=self._on_stale, thread_id=case.thread_id
+        )
+        self._emit(stale)
+        if self._on_stale == "raise":
+            raise StaleSummaryError(f"summary {planned.stale.record_id!r} is stale: {', '.join(reasons)}")
+        if self._on_stale == "trim":
+            return SummaryOutcome(record=None, action="trimmed", partial=planned.record, reason=", ".join(reasons))
+        return None
+
+    def _failing(
+        self,
+        error: Exception,
+        case: _Case,
+        partial: SummaryRecord | None,
+        before: Spending,
+        spent: Spending = NOTHING_SPENT,
+    ) -> Body[SummaryOutcome]:
+        """The outcome without a record; what was paid for it all the same is written down.
 
         Raises:
             SummarizerError: `on_failure` is ``"raise"``.
         """
         failure = error if isinstance(error, SummarizerError) else None
-        reason = type(error).__name__ if failure is None else failure.reason
-        attempts = 0 if failure is None else failure.attempts
-        self._emit(SummaryFailed(reason=reason, action=self._on_failure, attempts=attempts, thread_id=thread_id))
+        reason, attempts = (type(error).__name__, 0) if failure is None else (failure.reason, failure.attempts)
+        if spent.usage:
+            key, total = self._failed_spending.add(case.thread_id, spent)
+            if case.ledger is not None and case.thread_id is not None:
+                try:
+                    yield from case.ledger.keeping_failed(case.thread_id, key, total)
+                except Exception as lost:  # noqa: BLE001 - any store; the sum stays here and is written next time
+                    logger.warning("the cost of a failed summary could not be stored: %s", type(lost).__name__)
+        thread = before.plus([spent])
+        failed = SummaryFailed(
+            reason=reason,
+            action=self._on_failure,
+            attempts=attempts,
+            model=self.summarizer.model,
+            usage=dict(spent.usage),
+            cost=spent.cost,
+            thread_usage=dict(thread.usage),
+            thread_cost=thread.cost,
+            thread_id=case.thread_id,
+        )
+        self._emit(failed)
         if self._on_failure == "raise":
             if failure is not None:
                 raise failure  # with the cause it has
             raise SummarizerError(f"no summary: {reason}", reason=reason, attempts=0) from error
         return SummaryOutcome(record=None, action="failed", partial=partial, reason=reason)
+
+    def _shared(self, outcome: SummaryOutcome, case: _Case) -> SummaryOutcome:
+        """The outcome of a call that was waited for; a failure is said in this run too, without its costs."""
+        if outcome.action == "failed":
+            self._emit(
+                SummaryFailed(
+                    reason=outcome.reason or "error",
+                    action=self._on_failure,
+                    attempts=0,
+                    model=self.summarizer.model,
+                    thread_id=case.thread_id,
+                )
+            )
+        return replace(outcome, action="reused") if outcome.action == "written" else outcome
 
     def _parent(self, record: SummaryRecord | None, known: Mapping[str, SummaryRecord]) -> SummaryRecord | None:
         """The record to extend; None to read all the messages."""
@@ -293,101 +379,21 @@ class SummaryService:
             return None
         return record
 
-    def _entries(self, sources: Sequence[BaseMessage]) -> list[TranscriptEntry]:
-        entries = transcript_entries(sources)
-        return entries if self._redact is None else map_texts(entries, self._redact)
-
-    def _drafting(self, entries: Sequence[TranscriptEntry], parent: SummaryRecord | None) -> Body[SummaryDraft]:
-        if not entries and parent is not None:
-            return SummaryDraft(text=parent.content, attempts=0)  # nothing was said since: the text still holds
-        request = SummaryRequest(
-            entries=entries, previous="" if parent is None else parent.content, max_tokens=self._max_summary_tokens
-        )
-        draft: SummaryDraft = yield Ask(
-            do=lambda: self.summarizer.summarize(request), ado=lambda: self.summarizer.asummarize(request)
-        )
-        if not draft.text.strip():
-            raise SummarizerError("the summarizer gave an empty text", reason="empty", attempts=draft.attempts)
-        return draft
-
-    def _record(
-        self,
-        draft: SummaryDraft,
-        messages: Sequence[BaseMessage],
-        *,
-        sources: Sequence[BaseMessage],
-        entries: Sequence[TranscriptEntry],
-        parent: SummaryRecord | None,
-        thread_id: str | None,
-        policy: str,
-        policy_fingerprint: str,
-        purpose: SummaryPurpose,
-    ) -> SummaryRecord:
-        facts = merge_facts(_facts_of(parent), entries, max_tokens=self._facts_tokens)
-        content = clean_text(draft.text)
-        before = self._count(messages)
-        earlier = 1.0 if parent is None else parent.coverage
-        share = self._count(sources) / before if before else 1.0
-        return SummaryRecord.create(
-            sources=messages,
-            thread_id=thread_id,
-            purpose=purpose,
-            parent_id=None if parent is None else parent.id,
-            model=self.summarizer.model,
-            prompt_version=self.summarizer.prompt_version,
-            policy=policy,
-            policy_fingerprint=policy_fingerprint,
-            content=content,
-            facts=facts,
-            token_count_before=before,
-            token_count_after=estimate_text_tokens(content) + count_facts(facts),
-            coverage=min(1.0, max(0.0, draft.coverage * share + earlier * (1.0 - share))),
-            usage=dict(draft.usage),
-            cost=self._cost(draft.usage),
-            created_at=self._clock(),
-        )
-
-    def _cost(self, usage: Mapping[str, int]) -> float | None:
-        model = self.summarizer.model
-        price = self._prices.get(model, self._prices.get(model.partition(":")[2]))  # with or without "provider:"
-        if price is None:
-            return None
-        cached = min(usage.get("cached_tokens", 0), usage.get("input_tokens", 0))
-        new = usage.get("input_tokens", 0) - cached
-        input_price = price.get("input", 0.0)
-        millionths = new * input_price + cached * price.get("cached", input_price)
-        return (millionths + usage.get("output_tokens", 0) * price.get("output", 0.0)) / 1_000_000
-
-    def _written(self, record: SummaryRecord, known: Mapping[str, SummaryRecord], *, ahead: bool) -> SummaryWritten:
-        usage: Counter[str] = Counter()
-        everything = {**known, record.id: record}.values()
-        for one in everything:
-            usage.update(one.usage)
-        costs = [one.cost for one in everything if one.cost is not None]
-        return SummaryWritten(
-            summary_id=record.id,
-            purpose=record.purpose,
-            source_messages=len(record.source_message_ids),
-            token_count_before=record.token_count_before,
-            token_count_after=record.token_count_after,
-            coverage=record.coverage,
-            model=record.model,
-            usage=dict(record.usage),
-            cost=record.cost,
-            thread_usage=dict(usage),
-            thread_cost=sum(costs) if costs else None,
-            ahead=ahead,
-            thread_id=record.thread_id,
-        )
-
     def _emit(self, event: MemoryEvent) -> None:
         emit(event, self._on_event)
 
 
-def _facts_of(parent: SummaryRecord | None) -> list[str]:
-    """What a record carries: values its text has and its list has not, then its list."""
-    if parent is None:
-        return []
-    listed = " ".join(parent.facts)
-    in_text = [fact for value, fact in find_values(parent.content) if value not in listed]
-    return [*dict.fromkeys(in_text), *parent.facts]
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """One call of the service; see `SummaryCall`. Without a thread there is no ledger."""
+
+    messages: Sequence[BaseMessage]
+    policy: str
+    policy_fingerprint: str
+    carried: Mapping[str, SummaryRecord]
+    record_ids: Sequence[str]
+    ledger: SummaryLedger | None
+    thread_id: str | None
+    purpose: SummaryPurpose
+    history: Sequence[BaseMessage] | None
+    ahead: bool
