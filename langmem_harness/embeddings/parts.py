@@ -40,10 +40,10 @@ def split_parts(text: str) -> list[str]:
 class PartEmbeddings(Embeddings):
     """Any embeddings, for texts of several parts.
 
-    The vector of a document is the sum of its parts' vectors, each at unit length, at unit length again. Each part is
-    embedded once as long as its vector is remembered, so that texts which share parts (an utterance and its
-    neighbours) cost no more than their parts. Texts without a separator are handed on and come back as they are. Safe
-    to share between threads and event loops; no lock is held while the model works.
+    The vector of a document is the sum of its parts' vectors, each at unit length, at unit length again. In calls with
+    such texts each part is embedded once, and its vector remembered, so that texts which share parts (an utterance and
+    its neighbours) cost no more than their parts. Calls without one go to the model as they are. Safe to share between
+    threads and event loops; no lock is held while the model works.
 
     Args:
         underlying_embeddings: The model.
@@ -65,7 +65,7 @@ class PartEmbeddings(Embeddings):
             raise ConfigurationError(f"max_entries must be 0 or more, not {max_entries!r}")
         self.underlying_embeddings = underlying_embeddings
         self._max_entries = max_entries
-        self._entries: OrderedDict[str, Sequence[float]] = OrderedDict()
+        self._entries: OrderedDict[str, _Vector] = OrderedDict()
         self._lock = threading.Lock()
 
     @classmethod
@@ -79,12 +79,16 @@ class PartEmbeddings(Embeddings):
         Raises:
             EmbeddingError: The model gave another number of vectors than texts.
         """
+        if not _has_parts(texts):
+            return self.underlying_embeddings.embed_documents(texts)
         known, missing = self._look_up(texts)
         vectors = self.underlying_embeddings.embed_documents(missing) if missing else []
         return self._finish(texts, known, missing, vectors)
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """Async twin of `embed_documents`."""
+        if not _has_parts(texts):
+            return await self.underlying_embeddings.aembed_documents(texts)
         known, missing = self._look_up(texts)
         vectors = await self.underlying_embeddings.aembed_documents(missing) if missing else []
         return self._finish(texts, known, missing, vectors)
@@ -97,10 +101,10 @@ class PartEmbeddings(Embeddings):
         """Async twin of `embed_query`."""
         return await self.underlying_embeddings.aembed_query(split_parts(text)[0])
 
-    def _look_up(self, texts: Sequence[str]) -> tuple[dict[str, Sequence[float]], list[str]]:
+    def _look_up(self, texts: Sequence[str]) -> tuple[dict[str, _Vector], list[str]]:
         """Parts whose vectors are remembered, and those still to embed, each once."""
         parts = dict.fromkeys(part for text in texts for part in split_parts(text))
-        known: dict[str, Sequence[float]] = {}
+        known: dict[str, _Vector] = {}
         with self._lock:
             for part in parts:
                 if part in self._entries:
@@ -111,13 +115,13 @@ class PartEmbeddings(Embeddings):
     def _finish(
         self,
         texts: Sequence[str],
-        known: Mapping[str, Sequence[float]],
+        known: Mapping[str, _Vector],
         missing: Sequence[str],
         vectors: Sequence[Sequence[float]],
     ) -> list[list[float]]:
         if len(vectors) != len(missing):
             raise EmbeddingError(f"the embedder gave {len(vectors)} vectors for {len(missing)} texts")
-        fresh = dict(zip(missing, vectors, strict=True))
+        fresh = {part: np.asarray(vector, dtype=np.float32) for part, vector in zip(missing, vectors, strict=True)}
         with self._lock:
             for part, vector in fresh.items():
                 self._entries[part] = vector
@@ -128,10 +132,16 @@ class PartEmbeddings(Embeddings):
         return [_mean([found[part] for part in split_parts(text)]) for text in texts]
 
 
-def _mean(vectors: Sequence[Sequence[float]]) -> list[float]:
-    """The one vector as it is; of several the mean direction, zero when they cancel out or one is unusable."""
+def _has_parts(texts: Iterable[str]) -> bool:
+    return any(PART_SEPARATOR in text for text in texts)
+
+
+def _mean(vectors: Sequence[_Vector]) -> list[float]:
+    """The one vector as it is; of several the mean direction; not finite or empty, and so never used by a store, when
+    they cancel out or one of them is unusable."""
     if len(vectors) == 1:
-        return list(vectors[0])
+        only: list[float] = vectors[0].tolist()
+        return only
     if len({len(vector) for vector in vectors}) != 1:
         return []
     total: _Vector = np.sum([_unit(vector) for vector in vectors], axis=0, dtype=np.float32)
@@ -139,7 +149,6 @@ def _mean(vectors: Sequence[Sequence[float]]) -> list[float]:
     return mean
 
 
-def _unit(vector: Sequence[float] | _Vector) -> _Vector:
-    values = np.asarray(vector, dtype=np.float32)
-    length = float(np.linalg.norm(values))
-    return values / length if 0 < length < float("inf") else np.full_like(values, np.nan)
+def _unit(vector: _Vector) -> _Vector:
+    length = float(np.linalg.norm(vector))
+    return vector / length if 0 < length < float("inf") else np.full_like(vector, np.nan)

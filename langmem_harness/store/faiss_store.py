@@ -16,6 +16,7 @@ from langchain_core.stores import ByteStore
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 from typing_extensions import Unpack
 
+from langmem_harness.embeddings.parts import PartEmbeddings
 from langmem_harness.embeddings.resolve import resolve_embeddings
 from langmem_harness.errors import (
     ConfigurationError,
@@ -419,4 +420,4 @@ def _embedder(
     embeddings = resolve_embeddings(settings.get("embed"))
     if embeddings is None:
         return None
-    return StoreEmbedder(embeddings, dims=dims, timeout_seconds=timeout_seconds, tier=cache)
+    return StoreEmbedder(PartEmbeddings.around(embeddings), dims=dims, timeout_seconds=timeout_seconds, tier=cache)
