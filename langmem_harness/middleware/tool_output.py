@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,7 +21,6 @@ from langmem_harness.errors import ConfigurationError, StorageError
 from langmem_harness.events import (
     ContentScreened,
     EventCallback,
-    SummaryFailed,
     ToolOutputKept,
     ToolOutputOffloaded,
     emit,
@@ -61,26 +60,19 @@ from langmem_harness.middleware.tool_shortening import (
     summary_budget,
     tagged,
 )
-from langmem_harness.middleware.tool_summaries import (
-    create_record,
-    find_operation,
-    keep_operation,
-    select_record,
-    summary_request,
-    written_event,
-)
+from langmem_harness.middleware.tool_summaries import OutputSummaries, ToolOutput
 from langmem_harness.redaction import Redactor
 from langmem_harness.summaries.record import SummaryRecord
+from langmem_harness.summaries.spending import Prices
 from langmem_harness.summaries.summarizer import Summarizer, create_summarizer
 from langmem_harness.window.messages import is_tagged
+from langmem_harness.window.model import FALLBACK_WINDOW_TOKENS, profile_window_tokens
 from langmem_harness.window.tokens import TokenCounter
 
 logger = logging.getLogger("langmem_harness")
 
 Result = TypeVar("Result")
 
-FALLBACK_WINDOW_TOKENS = 32_000
-"""Window a fraction is taken of when neither `context_window` nor the model's profile says how large it is."""
 COMPUTED_ELSEWHERE = 20_000
 """Texts longer than this many characters are worked on in a worker thread, not on the event loop."""
 
@@ -113,6 +105,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         context_window: Tokens of the model's window, for a fraction; None takes it from the model's profile.
         token_counter: Counts the tokens of messages; None estimates.
         redactor: Takes secrets out of what the summarizer reads; None is the default `Redactor`.
+        prices: Prices per million tokens by model name, for the costs of summaries.
         clock: The current time, aware UTC.
         on_event: Gets every event.
 
@@ -139,6 +132,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         context_window: int | None = None,
         token_counter: TokenCounter | None = None,
         redactor: Redactor | None = None,
+        prices: Prices | None = None,
         clock: Callable[[], datetime] = utc_now,
         on_event: EventCallback | None = None,
     ) -> None:
@@ -165,8 +159,15 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         self._profile_window: int | None = None
         self._warned = False
         self._token_counter = token_counter
-        self._summarizer = None if summarizer is None else create_summarizer(summarizer)
-        self._redactor = redactor or Redactor()
+        self._summaries = None
+        if summarizer is not None:
+            self._summaries = OutputSummaries(
+                create_summarizer(summarizer),
+                redactor=redactor or Redactor(),
+                prices=prices,
+                clock=clock,
+                on_event=on_event,
+            )
         self._clock = clock
         self._on_event = on_event
         self.tools = [
@@ -263,7 +264,18 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         except Exception as error:  # noqa: BLE001 - any store, any error: the original must not be lost to it
             self._report_kept(message, plan, source, type(error).__name__, thread_id)
             return kept
-        record = yield from self._summary_of(store, place, plan, message, handle=handle, source=source)
+        record: SummaryRecord | None = None
+        if self._summaries is not None:
+            output = ToolOutput(
+                message=message,
+                text=plan.text,
+                tool=source,
+                thread_id=place.thread_id,
+                handle=handle,
+                token_count=plan.token_count,
+                max_tokens=summary_budget(plan.token_count),
+            )
+            record = yield from self._summaries.summarizing(store, output)
         if record is not None and record.token_count_after < plan.kept_token_count:
             short = dataclasses.replace(short, text=record.content)
         content = compose(handle, short)
@@ -282,46 +294,6 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
             self._on_event,
         )
         return tagged(message, content, handle=handle)
-
-    def _summary_of(
-        self, store: BaseStore, place: OutputPlace, plan: ResultPlan, message: ToolMessage, *, handle: str, source: str
-    ) -> Body[SummaryRecord | None]:
-        """The summary of a stored output; None when there is no summarizer, or it gave no valid text.
-
-        The same output gets the summary it has, so that a repeated call costs nothing and reads the same.
-        """
-        summarizer = self._summarizer
-        if summarizer is None:
-            return None
-        thread_id, max_tokens = place.thread_id, summary_budget(plan.token_count)
-        try:
-            (items,) = yield _batch(store, find_operation(thread_id=thread_id, handle=handle))
-            known = select_record(items, summarizer=summarizer, max_tokens=max_tokens)
-            if known is not None:
-                return known
-            request = yield computed(
-                lambda: summary_request(plan.text, tool=source, max_tokens=max_tokens, redactor=self._redactor)
-            )
-            draft = yield Ask(do=lambda: summarizer.summarize(request), ado=lambda: summarizer.asummarize(request))
-            record = create_record(
-                draft,
-                message,
-                summarizer=summarizer,
-                thread_id=thread_id,
-                handle=handle,
-                token_count=plan.token_count,
-                max_tokens=max_tokens,
-                now=self._clock(),
-            )
-            yield _batch(store, keep_operation(record, thread_id=thread_id))
-        except Exception as error:  # noqa: BLE001 - the call has happened: no summarizer's error may lose its result
-            emit(
-                SummaryFailed(reason=type(error).__name__, action="extract", thread_id=thread_id),
-                self._on_event,
-            )
-            return None
-        emit(written_event(record), self._on_event)
-        return record
 
     def _store_raw(self, store: BaseStore, place: OutputPlace, raw: RawOutput) -> Body[tuple[str, bool]]:
         """Write a raw output and read it back; the handle, and whether it was there already.
@@ -384,9 +356,8 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
 
     def _learn_window(self, request: ModelRequest[Any]) -> None:
         """Remember the smallest window of the models seen: a property of the agent, not of a run."""
-        profile = getattr(request.model, "profile", None)
-        window = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
-        if isinstance(window, int) and window > 0:
+        window = profile_window_tokens(request.model)
+        if window is not None:
             self._profile_window = min(window, self._profile_window or window)
 
     def _report_kept(

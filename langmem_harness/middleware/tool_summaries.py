@@ -1,20 +1,23 @@
-"""Summaries of single tool outputs: what is asked for, and the record of what came back.
-
-Pure but for the store operations it describes. The summarizer reads the raw text, redacted, as one transcript entry.
-"""
+"""Summaries of single tool outputs: asked for once for each output, kept as records, with what they cost."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from langchain_core.messages import ToolMessage
-from langgraph.store.base import PutOp, SearchItem, SearchOp
+from langgraph.store.base import BaseStore, SearchItem, SearchOp
 
-from langmem_harness.errors import RecordError
-from langmem_harness.events import SummaryWritten
+from langmem_harness.driving import Ask, Body, computed
+from langmem_harness.errors import RecordError, SummarizerError
+from langmem_harness.events import EventCallback, SummaryFailed, emit
 from langmem_harness.layout import summaries_namespace
 from langmem_harness.redaction import Redactor
+from langmem_harness.summaries.accounts import Accounts
+from langmem_harness.summaries.ledger import SummaryLedger
 from langmem_harness.summaries.record import SummaryRecord, policy_fingerprint
+from langmem_harness.summaries.spending import Prices, Spending, written_event
 from langmem_harness.summaries.summarizer import Summarizer, SummaryDraft, SummaryRequest
 from langmem_harness.summaries.transcript import TranscriptEntry
 from langmem_harness.window.tokens import estimate_text_tokens
@@ -22,88 +25,130 @@ from langmem_harness.window.tokens import estimate_text_tokens
 POLICY = "tool_output"
 
 
-def summary_request(text: str, *, tool: str, max_tokens: int, redactor: Redactor) -> SummaryRequest:
-    """What the summarizer is given for one output: all of it, without secrets."""
-    entry = TranscriptEntry(speaker=f"result of {tool}", text=redactor.redact(text).text)
-    return SummaryRequest(entries=[entry], max_tokens=max_tokens)
+@dataclass(frozen=True, kw_only=True)
+class ToolOutput:
+    """One stored output.
 
-
-def create_record(
-    draft: SummaryDraft,
-    message: ToolMessage,
-    *,
-    summarizer: Summarizer,
-    thread_id: str,
-    handle: str,
-    token_count: int,
-    max_tokens: int,
-    now: datetime,
-) -> SummaryRecord:
-    """The record of a summary of one output.
-
-    Args:
-        draft: What the summarizer gave.
+    Attributes:
         message: The result as the tool gave it: the source.
-        summarizer: What wrote the text.
+        text: Its raw text.
+        tool: Name of the tool.
         thread_id: The conversation.
         handle: Where the raw text is.
         token_count: Size of the raw text.
-        max_tokens: What the summarizer was allowed.
-        now: Aware UTC time.
+        max_tokens: What a summary of it may take.
     """
-    return SummaryRecord.create(
-        sources=[message],
-        thread_id=thread_id,
-        created_at=now,
-        kind="tool_output",
-        model=summarizer.model,
-        prompt_version=summarizer.prompt_version,
-        policy=POLICY,
-        policy_fingerprint=policy_fingerprint(POLICY, max_tokens=max_tokens),
-        content=draft.text,
-        token_count_before=token_count,
-        token_count_after=estimate_text_tokens(draft.text),
-        coverage=draft.coverage,
-        usage=dict(draft.usage),
-        raw_ref=handle,
-    )
+
+    message: ToolMessage
+    text: str
+    tool: str
+    thread_id: str
+    handle: str
+    token_count: int
+    max_tokens: int
 
 
-def keep_operation(record: SummaryRecord, *, thread_id: str) -> PutOp:
-    """The write of a record. It is not embedded."""
-    return PutOp(summaries_namespace(thread_id), record.id, record.to_dict(), index=False)
+class OutputSummaries:
+    """Summaries by one summarizer. The same output gets the summary it has: a repeated call costs nothing and reads the
+    same.
 
+    Args:
+        summarizer: Reads the raw text, redacted, as one transcript entry.
+        redactor: Takes secrets out of it first.
+        prices: For costs.
+        clock: The current time, aware UTC.
+        on_event: Gets every event.
+    """
 
-def find_operation(*, thread_id: str, handle: str) -> SearchOp:
-    """The search for records of one output."""
-    return SearchOp(summaries_namespace(thread_id), filter={"kind": "tool_output", "raw_ref": handle}, limit=10)
+    def __init__(
+        self,
+        summarizer: Summarizer,
+        *,
+        redactor: Redactor,
+        prices: Prices | None,
+        clock: Callable[[], datetime],
+        on_event: EventCallback | None,
+    ) -> None:
+        self._summarizer = summarizer
+        self._redactor = redactor
+        self._accounts = Accounts(summarizer.model, prices)
+        self._clock = clock
+        self._on_event = on_event
 
-
-def select_record(items: list[SearchItem], *, summarizer: Summarizer, max_tokens: int) -> SummaryRecord | None:
-    """The newest undamaged record that this summarizer would write again, or None."""
-    wanted = (summarizer.model, summarizer.prompt_version, policy_fingerprint(POLICY, max_tokens=max_tokens))
-    records = []
-    for item in items:
+    def summarizing(self, store: BaseStore, output: ToolOutput) -> Body[SummaryRecord | None]:
+        """The record of an output; None when the summarizer gave no valid text, which an event says."""
+        summarizer, ledger = self._summarizer, SummaryLedger(store)
+        usage: Mapping[str, int] = {}
         try:
-            record = SummaryRecord.from_dict(item.value)
-        except RecordError:  # damaged, or written by a newer version: it is made again
-            continue
-        if record.verify() and (record.model, record.prompt_version, record.policy_fingerprint) == wanted:
-            records.append(record)
-    return max(records, key=lambda record: (record.created_at, record.id), default=None)
+            search = SearchOp(
+                summaries_namespace(output.thread_id), filter={"kind": POLICY, "raw_ref": output.handle}, limit=10
+            )
+            (items,) = yield Ask(do=lambda: store.batch([search]), ado=lambda: store.abatch([search]))
+            known = self._select(items, output.max_tokens)
+            if known is not None:
+                return known
+            before = yield from ledger.totaling(output.thread_id)
+            request = yield computed(lambda: self._request(output))
+            draft: SummaryDraft = yield Ask(
+                do=lambda: summarizer.summarize(request), ado=lambda: summarizer.asummarize(request)
+            )
+            usage = draft.usage
+            record = self._record(draft, output)
+            yield from ledger.writing(record, ())
+        except Exception as error:  # noqa: BLE001 - the call has happened: no summarizer's error may lose its result
+            usage = error.usage if isinstance(error, SummarizerError) else usage
+            spent = yield from self._accounts.noting_failure(ledger, output.thread_id, usage)
+            self._report_failed(error, output, spent)
+            return None
+        emit(written_event(record, thread=before.plus([Spending.of_records([record])])), self._on_event)
+        return record
 
+    def _request(self, output: ToolOutput) -> SummaryRequest:
+        entry = TranscriptEntry(speaker=f"result of {output.tool}", text=self._redactor.redact(output.text).text)
+        return SummaryRequest(entries=[entry], max_tokens=output.max_tokens)
 
-def written_event(record: SummaryRecord) -> SummaryWritten:
-    """The event of a new record."""
-    return SummaryWritten(
-        thread_id=record.thread_id,
-        summary_id=record.id,
-        purpose=record.purpose,
-        source_messages=len(record.source_message_ids),
-        token_count_before=record.token_count_before,
-        token_count_after=record.token_count_after,
-        coverage=record.coverage,
-        model=record.model,
-        usage=dict(record.usage),
-        cost=record.cost,
-    )
+    def _record(self, draft: SummaryDraft, output: ToolOutput) -> SummaryRecord:
+        return SummaryRecord.create(
+            sources=[output.message],
+            thread_id=output.thread_id,
+            created_at=self._clock(),
+            kind="tool_output",
+            model=self._summarizer.model,
+            prompt_version=self._summarizer.prompt_version,
+            policy=POLICY,
+            policy_fingerprint=policy_fingerprint(POLICY, max_tokens=output.max_tokens),
+            content=draft.text,
+            token_count_before=output.token_count,
+            token_count_after=estimate_text_tokens(draft.text),
+            coverage=draft.coverage,
+            usage=dict(draft.usage),
+            cost=self._accounts.price(draft.usage).cost,
+            raw_ref=output.handle,
+        )
+
+    def _select(self, items: Sequence[SearchItem], max_tokens: int) -> SummaryRecord | None:
+        """The newest undamaged record that this summarizer would write again, or None."""
+        fingerprint = policy_fingerprint(POLICY, max_tokens=max_tokens)
+        wanted = (self._summarizer.model, self._summarizer.prompt_version, fingerprint)
+        records = []
+        for item in items:
+            try:
+                record = SummaryRecord.from_dict(item.value)
+            except RecordError:  # damaged, or written by a newer version: it is made again
+                continue
+            if record.verify() and (record.model, record.prompt_version, record.policy_fingerprint) == wanted:
+                records.append(record)
+        return max(records, key=lambda record: (record.created_at, record.id), default=None)
+
+    def _report_failed(self, error: Exception, output: ToolOutput, spent: Spending) -> None:
+        failure = error if isinstance(error, SummarizerError) else None
+        failed = SummaryFailed(
+            reason=type(error).__name__ if failure is None else failure.reason,
+            action="extract",
+            attempts=0 if failure is None else failure.attempts,
+            model=self._summarizer.model,
+            usage=dict(spent.usage),
+            cost=spent.cost,
+            thread_id=output.thread_id,
+        )
+        emit(failed, self._on_event)

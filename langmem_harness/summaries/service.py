@@ -14,12 +14,13 @@ from langchain_core.messages import BaseMessage
 from langmem_harness.driving import Body, adrive, computed, drive, immediate
 from langmem_harness.errors import ConfigurationError, StaleSummaryError, SummarizerError
 from langmem_harness.events import EventCallback, MemoryEvent, SummaryFailed, SummaryStale, emit
+from langmem_harness.summaries.accounts import Accounts
 from langmem_harness.summaries.flights import Flights, Landed
 from langmem_harness.summaries.identities import IdentityCache
 from langmem_harness.summaries.ledger import SummaryLedger
 from langmem_harness.summaries.plan import SummaryPlan, count_rolls, plan_summary
 from langmem_harness.summaries.record import SummaryPurpose, SummaryRecord
-from langmem_harness.summaries.spending import NOTHING_SPENT, FailedSpending, Prices, Spending, written_event
+from langmem_harness.summaries.spending import NOTHING_SPENT, Prices, Spending, written_event
 from langmem_harness.summaries.summarizer import Summarizer, create_summarizer
 from langmem_harness.summaries.writer import RecordOrder, RecordWriter
 from langmem_harness.window.tokens import TokenCounter, estimate_tokens
@@ -138,12 +139,13 @@ class SummaryService:
         if summary_ttl is not None and summary_ttl <= timedelta():
             raise ConfigurationError(f"summary_ttl must be above 0, or None, not {summary_ttl!r}")
         self.summarizer = create_summarizer(summarizer)
+        self._accounts = Accounts(self.summarizer.model, prices)
         self._writer = RecordWriter(
             self.summarizer,
             token_counter=token_counter or estimate_tokens,
             max_summary_tokens=max_summary_tokens,
             facts_tokens=facts_tokens,
-            prices=prices or {},
+            price=self._accounts.price,
             redact=redact,
             clock=clock,
         )
@@ -157,7 +159,6 @@ class SummaryService:
         self._clock = clock
         self._identities = IdentityCache()
         self._flights: Flights[SummaryOutcome] = Flights()
-        self._failed_spending = FailedSpending()
 
     def summarize(self, messages: Sequence[BaseMessage], **request: Unpack[SummaryCall]) -> SummaryOutcome:
         """A record for exactly these messages.
@@ -216,7 +217,7 @@ class SummaryService:
                         known.update({record.id: record for record in found if record.thread_id == thread_id})
                         planned = yield from self._planning(case, known)
             except Exception as error:  # noqa: BLE001 - any store: what is not known to be unpaid is not paid again
-                return (yield from self._failing(error, case, planned.record, NOTHING_SPENT))
+                return (yield from self._failing(error, case, planned.record, NOTHING_SPENT, {}))
         if planned.record is not None and not planned.uncovered:
             return SummaryOutcome(record=planned.record, action="reused")
         key: Hashable = yield computed(lambda: self._flight_key(case))
@@ -260,9 +261,8 @@ class SummaryService:
                 failed = yield from case.ledger.failed_spending(case.thread_id)
                 planned = yield from self._planning(case, known)
             except Exception as error:  # noqa: BLE001 - any store: what is not known to be unpaid is not paid again
-                return (yield from self._failing(error, case, planned.record, NOTHING_SPENT))
-        failed = {**failed, **self._failed_spending.of(case.thread_id)}
-        before = Spending.of_records(known.values()).plus(failed.values())
+                return (yield from self._failing(error, case, planned.record, NOTHING_SPENT, {}))
+        before = self._accounts.total(case.thread_id, known.values(), failed)
         if planned.record is not None and not planned.uncovered:
             return SummaryOutcome(record=planned.record, action="reused")
         trimmed = self._trimmed(case, planned, known)
@@ -285,7 +285,7 @@ class SummaryService:
             if case.ledger is not None:
                 yield from case.ledger.writing(record, order.sources if self._keeps_sources else ())
         except Exception as error:  # noqa: BLE001 - any summarizer, redactor or store: said by an event, never in silence
-            return (yield from self._failing(error, case, planned.record, before, self._writer.price(order.spent)))
+            return (yield from self._failing(error, case, planned.record, before, order.spent))
         thread = before if record.id in known else before.plus([Spending.of_records([record])])
         self._emit(written_event(record, thread=thread, ahead=case.ahead))
         return SummaryOutcome(record=record, action="written")
@@ -322,7 +322,7 @@ class SummaryService:
         case: _Case,
         partial: SummaryRecord | None,
         before: Spending,
-        spent: Spending = NOTHING_SPENT,
+        usage: Mapping[str, int],
     ) -> Body[SummaryOutcome]:
         """The outcome without a record; what was paid for it all the same is written down.
 
@@ -331,13 +331,7 @@ class SummaryService:
         """
         failure = error if isinstance(error, SummarizerError) else None
         reason, attempts = (type(error).__name__, 0) if failure is None else (failure.reason, failure.attempts)
-        if spent.usage:
-            key, total = self._failed_spending.add(case.thread_id, spent)
-            if case.ledger is not None and case.thread_id is not None:
-                try:
-                    yield from case.ledger.keeping_failed(case.thread_id, key, total)
-                except Exception as lost:  # noqa: BLE001 - any store; the sum stays here and is written next time
-                    logger.warning("the cost of a failed summary could not be stored: %s", type(lost).__name__)
+        spent = yield from self._accounts.noting_failure(case.ledger, case.thread_id, usage)
         thread = before.plus([spent])
         failed = SummaryFailed(
             reason=reason,

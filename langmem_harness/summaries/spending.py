@@ -1,9 +1,7 @@
-"""What summaries cost: tokens and money, of attempts that failed too, and the events that say so. One home for it."""
+"""What summaries cost: tokens and money, and the event that says so. Pure."""
 
 from __future__ import annotations
 
-import threading
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -57,36 +55,6 @@ class Spending:
 
 
 NOTHING_SPENT = Spending()
-
-
-class FailedSpending:
-    """What the attempts of this object that gave no valid text cost, by thread.
-
-    Each thread has one running sum under a key of its own, so that writing it down again replaces it, and objects in
-    other processes do not overwrite it. Safe to share between threads.
-
-    Args:
-        max_threads: How many are remembered, 1 or more; a sum that is forgotten goes on under a new key.
-    """
-
-    def __init__(self, *, max_threads: int = 10_000) -> None:
-        self._max_threads = max_threads
-        self._sums: dict[str | None, tuple[str, Spending]] = {}
-        self._lock = threading.Lock()
-
-    def add(self, thread_id: str | None, spending: Spending) -> tuple[str, Spending]:
-        """Add to a thread's sum; gives its key and the sum."""
-        with self._lock:
-            key, total = self._sums.pop(thread_id, (uuid.uuid4().hex, Spending()))
-            while len(self._sums) >= self._max_threads:
-                del self._sums[next(iter(self._sums))]
-            self._sums[thread_id] = (key, total.plus([spending]))
-            return self._sums[thread_id]
-
-    def of(self, thread_id: str | None) -> dict[str, Spending]:
-        """The thread's sum by its key; empty when nothing failed."""
-        found = self._sums.get(thread_id)
-        return {} if found is None else {found[0]: found[1]}
 
 
 def written_event(record: SummaryRecord, *, thread: Spending, ahead: bool = False) -> SummaryWritten:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from langmem_harness.driving import Ask, Body, computed
 from langmem_harness.errors import SummarizerError
 from langmem_harness.summaries.facts import count_facts, find_values, merge_facts
 from langmem_harness.summaries.record import SummaryPurpose, SummaryRecord
-from langmem_harness.summaries.spending import Prices, Spending
+from langmem_harness.summaries.spending import Spending
 from langmem_harness.summaries.summarizer import Summarizer, SummaryDraft, SummaryRequest
 from langmem_harness.summaries.transcript import TranscriptEntry, clean_text, map_texts, transcript_entries
 from langmem_harness.window.tokens import TokenCounter, estimate_text_tokens
@@ -52,7 +52,7 @@ class RecordWriter:
         token_counter: Counts `token_count_before`.
         max_summary_tokens: How long a text should be.
         facts_tokens: Budget of the facts.
-        prices: For costs.
+        price: Says what tokens cost.
         redact: Applied to everything the summarizer sees.
         clock: The current time, aware UTC.
     """
@@ -64,7 +64,7 @@ class RecordWriter:
         token_counter: TokenCounter,
         max_summary_tokens: int,
         facts_tokens: int,
-        prices: Prices,
+        price: Callable[[Mapping[str, int]], Spending],
         redact: Callable[[str], str] | None,
         clock: Callable[[], datetime],
     ) -> None:
@@ -72,7 +72,7 @@ class RecordWriter:
         self._count = token_counter
         self._max_summary_tokens = max_summary_tokens
         self._facts_tokens = facts_tokens
-        self._prices = prices
+        self._price = price
         self._redact = redact
         self._clock = clock
 
@@ -88,10 +88,6 @@ class RecordWriter:
         draft = yield from self._drafting(entries, order)
         record: SummaryRecord = yield computed(lambda: self._record(draft, entries, order))
         return record
-
-    def price(self, spent: Counter[str]) -> Spending:
-        """What so many tokens of the summarizer cost."""
-        return Spending.priced(spent, model=self.summarizer.model, prices=self._prices)
 
     def _entries(self, sources: Sequence[BaseMessage]) -> list[TranscriptEntry]:
         entries = transcript_entries(sources)
@@ -136,7 +132,7 @@ class RecordWriter:
             token_count_after=estimate_text_tokens(content) + count_facts(facts),
             coverage=min(1.0, max(0.0, draft.coverage * share + earlier * (1.0 - share))),
             usage=dict(draft.usage),
-            cost=self.price(Counter(draft.usage)).cost,
+            cost=self._price(draft.usage).cost,
             created_at=self._clock(),
         )
 

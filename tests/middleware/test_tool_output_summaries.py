@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langmem_harness.events import SummaryFailed, SummaryWritten, ToolOutputOffloaded
 from langmem_harness.layout import summaries_namespace
+from langmem_harness.summaries import ModelSummarizer, SummaryLedger
 from langmem_harness.summaries.record import SummaryRecord
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window.messages import content_hash
@@ -30,7 +32,8 @@ def test_the_summary_is_a_record(face: Face) -> None:
     assert record.token_count_before > 10_000 > 100 > record.token_count_after
     (written,) = [event for event in run.events if isinstance(event, SummaryWritten)]
     (offloaded,) = [event for event in run.events if isinstance(event, ToolOutputOffloaded)]
-    assert written.summary_id == offloaded.summary_id == record.id == item.key
+    assert written.summary_id == offloaded.summary_id == record.id
+    assert SummaryLedger(run.store).get(record.id) == record
 
 
 def test_the_summarizer_reads_all_of_it_without_secrets(face: Face) -> None:
@@ -102,3 +105,19 @@ def test_a_model_summarizes_without_a_token_in_the_users_stream() -> None:
     assert model.calls == 1
     (written,) = [event for event in run.events if isinstance(event, SummaryWritten)]
     assert written.usage["input_tokens"] > 0
+
+
+def test_what_it_costs_is_in_the_record_and_in_the_totals_also_when_it_fails(face: Face) -> None:
+    prices = {"scripted": {"input": 1.0, "output": 2.0}}
+    usage: Any = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+    for text in ("The nightly import ran 600 steps.", ""):
+        model = ScriptedChatModel(responses=[AIMessage(text, usage_metadata=usage)], on_exhausted="repeat")
+        summarizer = ModelSummarizer(model, backoff_seconds=0)
+        run = Run([tool_returning(LOG)], [[call("search")]], summarizer=summarizer, prices=prices)
+        run(face)
+        calls = 1 if text else 3
+        (event,) = [event for event in run.events if isinstance(event, SummaryWritten | SummaryFailed)]
+        assert event.usage == {"input_tokens": 100 * calls, "output_tokens": 10 * calls, "cached_tokens": 0}
+        assert event.cost == pytest.approx(0.00012 * calls)
+        total = SummaryLedger(run.store).spending("t")
+        assert (total.usage, total.cost) == (event.usage, event.cost)

@@ -11,7 +11,8 @@ from langgraph.store.memory import InMemoryStore
 from langmem_harness.errors import SummarizerError
 from langmem_harness.events import SummaryFailed, SummaryWritten
 from langmem_harness.summaries import ModelSummarizer, SummaryLedger, SummaryRequest
-from langmem_harness.summaries.spending import FailedSpending, Spending
+from langmem_harness.summaries.accounts import FailedSpending
+from langmem_harness.summaries.spending import Spending
 from langmem_harness.testing import ScriptedChatModel
 from tests.conftest import Face
 from tests.summaries.test_service import NOTES, Room, talk
