@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import secrets
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import PrivateStateAttr
@@ -20,14 +18,17 @@ from langgraph.store.base import BaseStore
 
 from langmem_harness.driving import Body, adrive, drive
 from langmem_harness.errors import ConfigurationError
-from langmem_harness.events import ContentScreened, EventCallback, MemoryRecalled, emit
+from langmem_harness.events import ContentScreened, EventCallback, MemoryRecalled, RetrievalDegraded, emit
 from langmem_harness.memory.admission import AdmissionPolicy
-from langmem_harness.memory.found import Layer, MemoryRecall, RecalledMemory
+from langmem_harness.memory.found import MemoryRecall
+from langmem_harness.memory.past import Past
 from langmem_harness.memory.recall import RecallBlock, render_recall
 from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread_from_config
 from langmem_harness.memory.service import DEFAULT_REDACTOR, LongTermMemory
 from langmem_harness.memory.settings import TextRedactor, utc_now
 from langmem_harness.memory.tools import SEARCH_MEMORY, create_history_tool, create_memory_tools
+from langmem_harness.memory.utterances import utterances_of
+from langmem_harness.middleware.recall_pins import PinnedRecall, pin_recall, unpin_recall
 from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
 from langmem_harness.window.tokens import estimate_text_tokens
 
@@ -35,31 +36,6 @@ Mode = Literal["tools", "inject", "both"]
 
 MAX_QUERY_CHARACTERS = 2_000
 """How much of the newest human message is searched with: its beginning; embedders read less than this."""
-
-
-class RecallPin(TypedDict):
-    """Which statement was recalled and how; no text of it, so that a checkpoint holds none."""
-
-    version: str
-    layer: Layer
-    retrieval: str
-    score: float | None
-    score_kind: str | None
-    outdated: bool
-    updated_at: str
-
-
-class PinnedRecall(TypedDict):
-    """What was recalled for one human message; decided once per turn.
-
-    No text of a memory: state is shown by ``stream`` and kept in checkpoints.
-    """
-
-    turn: str
-    message: str
-    retrieval: str
-    degraded: str | None
-    pins: list[RecallPin]
 
 
 class LongTermMemoryState(AgentState[Any]):
@@ -83,6 +59,10 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         top_k: How many memories a search brings, in the block and for the tool; 1 or more.
         recent: How many of the newest memories the block shows beside them; 0 or more.
         summaries: How many summaries of conversations; 0 or more.
+        history: Every completed turn becomes searchable for later threads (see `EpisodeIndex`), the block shows what
+            was said in other threads, and the model gets ``search_history``.
+        utterances: How many utterances of other threads the block shows with `history`; 0 or more.
+        limit: Most entries of the block, of all layers together; the longest layer gives up its last. 1 or more.
         token_budget: Largest size of the block; what does not fit is left out, least important first.
         store: Used instead of the store of the graph.
         policy: What is admitted into memory.
@@ -91,7 +71,6 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             its own.
         require_evidence: The save tool keeps only what the user said in this thread.
         require_recall: The first model call of a turn has to search; needs the tools.
-        history: Adds the tool ``search_history`` over the threads that an `EpisodeIndex` was given.
         token_counter: Estimates the tokens of a text.
         clock: Returns the current time, aware UTC.
         on_event: Gets every event.
@@ -113,6 +92,9 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         top_k: int = 5,
         recent: int = 5,
         summaries: int = 2,
+        history: bool = False,
+        utterances: int = 3,
+        limit: int = 10,
         token_budget: int = 1_500,
         store: BaseStore | None = None,
         policy: AdmissionPolicy | None = None,
@@ -120,7 +102,6 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         share_between_agents: bool = False,
         require_evidence: bool = True,
         require_recall: bool = False,
-        history: bool = False,
         token_counter: Callable[[str], int] = estimate_text_tokens,
         clock: Callable[[], datetime] = utc_now,
         on_event: EventCallback | None = None,
@@ -128,8 +109,10 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         super().__init__()
         if mode not in ("tools", "inject", "both"):
             raise ConfigurationError(f"mode must be 'tools', 'inject' or 'both', not {mode!r}")
-        if top_k < 1 or recent < 0 or summaries < 0 or token_budget < 1:
-            raise ConfigurationError("top_k and token_budget must be 1 or more, recent and summaries 0 or more")
+        if min(top_k, limit, token_budget) < 1 or min(recent, summaries, utterances) < 0:
+            raise ConfigurationError(
+                "top_k, limit and token_budget must be 1 or more, recent, summaries and utterances 0 or more"
+            )
         if require_recall and mode == "inject":
             raise ConfigurationError("require_recall needs the search tool: use mode='tools' or 'both'")
         self.mode = mode
@@ -137,6 +120,9 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._top_k = top_k
         self._recent = recent
         self._summaries = summaries
+        self._history = history
+        self._utterances = utterances if history else 0
+        self._limit = limit
         self._token_budget = token_budget
         self._store = store
         self._policy = policy
@@ -150,8 +136,8 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self.tools = []
         if mode != "inject":
             self.tools += create_memory_tools(self._resolve_tool, top_k=top_k, require_evidence=require_evidence)
-        if history:
-            self.tools.append(create_history_tool(self._resolve_tool))
+            if history:
+                self.tools.append(create_history_tool(self._resolve_tool))
 
     # -- hooks ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +171,19 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._drop_finished(request, response)
         return response
 
-    # -- steps ------------------------------------------------------------------------------------------------------
+    def after_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """With `history`, make what was said in this turn searchable."""
+        if self._history:
+            drive(self._keep_turn(state["messages"], *self._resolve(runtime, get_config())))
+        return None
+
+    async def aafter_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Async twin of `after_agent`."""
+        if self._history:
+            await adrive(self._keep_turn(state["messages"], *self._resolve(runtime, get_config())))
+        return None
+
+    # -- bodies ------------------------------------------------------------------------------------------------------
 
     def _recall_for_turn(
         self, messages: Sequence[BaseMessage], memory: LongTermMemory, scope: MemoryScope
@@ -220,6 +218,20 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         block = self._render(result)
         return None if block is None else block.text
 
+    def _keep_turn(self, messages: Sequence[BaseMessage], memory: LongTermMemory, scope: MemoryScope) -> Body[None]:
+        """The turn is over and answered: a store that is down is said, and costs the user nothing."""
+        thread_id = thread_from_config(get_config())
+        if thread_id is None:
+            return
+        said = utterances_of(messages, self._clock())
+        try:
+            yield from Past(memory.settings).extend(scope, thread_id, said)
+        except Exception as error:  # noqa: BLE001 - stores raise their own kinds
+            reason = type(error).__name__
+            emit(
+                RetrievalDegraded(operation="write", leg="history", reason=reason, thread_id=thread_id), self._on_event
+            )
+
     def _recall(self, message: BaseMessage, memory: LongTermMemory, scope: MemoryScope) -> Body[MemoryRecall]:
         return (
             yield from memory.reading.recall(
@@ -228,7 +240,9 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
                 semantic=self._top_k,
                 recent=self._recent,
                 summaries=self._summaries,
-                limit=self._top_k + self._recent,
+                history=self._utterances,
+                limit=self._limit,
+                leave_out_thread=thread_from_config(get_config()),
             )
         )
 
@@ -324,46 +338,3 @@ def find_newest_human(messages: Sequence[BaseMessage]) -> int | None:
 def recall_message(text: str) -> HumanMessage:
     """The block as a message: role human, known by its tag."""
     return HumanMessage(content=text, additional_kwargs={TAG_KEY: {"kind": "recall"}})
-
-
-def pin_recall(message: str, result: MemoryRecall) -> PinnedRecall:
-    """What has to be kept to show the same block again."""
-    return PinnedRecall(
-        turn=secrets.token_hex(8),
-        message=message,
-        retrieval=result.retrieval,
-        degraded=result.degraded,
-        pins=[
-            RecallPin(
-                version=found.record.version_key,
-                layer=found.layer,
-                retrieval=found.retrieval,
-                score=found.score,
-                score_kind=found.score_kind,
-                outdated=found.outdated,
-                updated_at=found.record.updated_at.isoformat(),
-            )
-            for found in result
-        ],
-    )
-
-
-def unpin_recall(pinned: PinnedRecall, records: Sequence[Any]) -> MemoryRecall:
-    """The recall a pin stands for, without what was forgotten since; sources added since are left out."""
-    memories = []
-    for pin, record in zip(pinned["pins"], records, strict=True):
-        if record is None:
-            continue
-        then = datetime.fromisoformat(pin["updated_at"])
-        known = tuple(source for source in record.sources if source.stated_at is None or source.stated_at <= then)
-        memories.append(
-            RecalledMemory(
-                record=dataclasses.replace(record, sources=known, updated_at=then),
-                layer=pin["layer"],
-                retrieval=pin["retrieval"],
-                score=pin["score"],
-                score_kind=pin["score_kind"],
-                outdated=pin["outdated"],
-            )
-        )
-    return MemoryRecall(memories=tuple(memories), retrieval=pinned["retrieval"], degraded=pinned["degraded"])

@@ -12,13 +12,16 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.store.base import PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langmem_harness.errors import ConfigurationError, IdentityError
 from langmem_harness.events import MemoryEvent
+from langmem_harness.memory.episodes import EpisodeIndex, utterances_of
 from langmem_harness.memory.scope import MemoryContext, MemoryScope
 from langmem_harness.memory.service import LongTermMemory
 from langmem_harness.middleware.long_term import LongTermMemoryMiddleware
+from langmem_harness.store import FaissStore
 from langmem_harness.testing import DeterministicEmbeddings, FixedClock, ScriptedChatModel
 from langmem_harness.window.messages import is_tagged
 from langmem_harness.window.tokens import estimate_text_tokens
@@ -401,3 +404,116 @@ def test_the_block_keeps_to_its_budget_and_the_best_come_first() -> None:
     agent, model = agent_with(["."], store, token_budget=20)
     play(agent, "invoke", "Zebra?")
     assert blocks(model.requests[0]) == [], "nothing fits: no block rather than half a heading"
+
+
+def history_agent(script: list[Any], store: Any, **settings: Any) -> tuple[Any, ScriptedChatModel]:
+    return agent_with(script, store, history=True, clock=FixedClock(MONDAY), **settings)
+
+
+@pytest.mark.parametrize("how", RUNS)
+def test_what_was_said_in_one_thread_is_found_in_the_next(how: str) -> None:
+    with FaissStore(":memory:", index={"embed": DeterministicEmbeddings(), "fields": ["text"]}) as store:
+        agent, model = history_agent(
+            ["We take the grey seal.", call("search_history", query="seal"), "The grey one."], store
+        )
+        play(agent, how, "Which seal do we take?", thread_id="monday")
+        assert blocks(model.requests[0]) == [], "nothing was said before"
+        play(agent, how, "What about that seal?", thread_id="thursday")
+        (block,) = blocks(model.requests[1])
+        assert "assistant: We take the grey seal." in block.text
+        assert '"found": "history/hybrid"' in block.text
+        assert "What about that seal" not in block.text, "what is said in this thread is there already"
+        assert blocks(model.requests[2])[0].text == block.text
+        answer = tool_answer(model)
+        assert (answer["retrieval"], answer["degraded"]) == ("hybrid", None)
+        assert {"date", "thread", "found", "score", "said", "around"} <= answer["said"][0].keys()
+        assert answer["said"][0]["thread"] == "monday"
+
+
+def test_an_interrupted_turn_is_kept_once_it_is_done_and_its_block_comes_back() -> None:
+    @tool
+    def wait() -> str:
+        """Wait."""
+        return "waited"
+
+    with FaissStore(":memory:", index={"embed": DeterministicEmbeddings(), "fields": ["text"]}) as store:
+        index = EpisodeIndex(store)
+        index.index_thread(ADA, "old", utterances_of([HumanMessage("The heron is blue.", id="h")], MONDAY))
+        saver = InMemorySaver()
+        model = ScriptedChatModel(responses=[call("wait"), "Done."])
+
+        def new_agent() -> Any:
+            return create_agent(
+                model,
+                tools=[wait],
+                store=store,
+                checkpointer=saver,
+                middleware=[LongTermMemoryMiddleware(history=True)],
+                context_schema=MemoryContext,
+                interrupt_before=["tools"],
+            )
+
+        config: Any = {"configurable": {"thread_id": "t"}}
+        new_agent().invoke({"messages": [HumanMessage("Which colour has the heron?")]}, config, context=FOR_ADA)
+        assert index.search(ADA, "colour", leave_out_thread="old").episodes == ()
+        new_agent().invoke(None, config, context=FOR_ADA)  # another object, as after a restart
+        first, second = (blocks(request)[0].text for request in model.requests)
+        assert first == second
+        assert "heron is blue" in first
+        found = index.search(ADA, "colour of the heron", leave_out_thread="old").episodes
+        assert {one.utterance.text for one in found} == {"Which colour has the heron?", "Done."}
+        assert b"heron is blue" not in repr(saver.storage).encode() + repr(saver.blobs).encode()
+
+
+@pytest.mark.parametrize("how", RUNS)
+def test_a_store_that_cannot_be_written_costs_no_answer(how: str) -> None:
+    class Full(InMemoryStore):
+        def batch(self, ops: Any) -> Any:
+            ops = list(ops)
+            if any(isinstance(op, PutOp) for op in ops):
+                raise OSError("disk full: secret words")
+            return super().batch(ops)
+
+        async def abatch(self, ops: Any) -> Any:
+            return self.batch(ops)
+
+    events: list[MemoryEvent] = []
+    agent, model = history_agent(["Hello."], Full(), on_event=events.append)
+    play(agent, how, "Hi there")
+    assert len(model.requests) == 1
+    (event,) = [event for event in events if event.kind == "retrieval_degraded"]
+    assert event.to_dict()["reason"] == "OSError"
+    assert event.thread_id == "t1"
+
+
+def test_without_a_thread_or_without_history_nothing_said_is_kept() -> None:
+    store = new_store()
+    model = ScriptedChatModel(responses=["."] * 2)
+    for settings in ({"history": True}, {}):
+        agent = create_agent(
+            model, store=store, middleware=[LongTermMemoryMiddleware(**settings)], context_schema=MemoryContext
+        )
+        agent.invoke({"messages": [HumanMessage("Said nowhere.")]}, context=FOR_ADA)
+    agent, _ = agent_with(["."], store)
+    play(agent, "invoke", "Said in a thread.")
+    assert store.search(ADA.episodes) == []
+
+
+def test_the_block_is_within_its_numbers_and_its_budget() -> None:
+    with FaissStore(":memory:", index={"embed": DeterministicEmbeddings(), "fields": ["text"]}) as store:
+        memory = LongTermMemory(store)
+        for number in range(12):
+            memory.upsert(ADA, f"Pump {number} stands in hall {number}.", explicit=True)
+            memory.upsert(ADA, f"We spoke of pump {number}.", kind="summary", explicit=True)
+        long = "The pump of the hall hums. " * 200
+        EpisodeIndex(memory).index_thread(ADA, "old", utterances_of([HumanMessage(long)] * 4, MONDAY))
+        for budget in (200, 400, 1_500, 9_000):
+            agent, model = history_agent(["."], store, token_budget=budget)
+            play(agent, "invoke", "Which pump hums?", thread_id=f"t{budget}")
+            for block in blocks(model.requests[0]):
+                assert estimate_text_tokens(block.text) <= budget
+                entries = [json.loads(line) for line in block.text.split("\n")[2:-1]]
+                assert 1 <= len(entries) <= 10
+        layers = [entry["found"].split("/")[0] for entry in entries]
+        counts = {layer: layers.count(layer) for layer in layers}
+        assert counts == {"semantic": 3, "recent": 2, "summary": 2, "history": 3}
