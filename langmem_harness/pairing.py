@@ -17,6 +17,8 @@ from langchain_core.tools import BaseTool
 from langmem_harness.embeddings import resolve_embeddings
 from langmem_harness.errors import ConfigurationError, MissingExtraError, StorageClosedError, StorageUnavailableError
 from langmem_harness.events import EventCallback
+from langmem_harness.memory.service import DEFAULT_REDACTOR
+from langmem_harness.memory.settings import TextRedactor
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.middleware.long_term import LongTermMemoryMiddleware, Mode
 from langmem_harness.middleware.tool_output import ToolOutputSummarizationMiddleware
@@ -74,6 +76,8 @@ class AgentMemory:
         summarizer: Summarizer | BaseChatModel | str | Callable[[str], Any] | None = None,
         memory_mode: Mode | None = "both",
         top_k: int = 5,
+        history: bool = False,
+        redactor: TextRedactor | None = DEFAULT_REDACTOR,
         tool_output_trigger: ToolOutputTrigger | None = ("tokens", 2_000),
         durable_turns: bool = False,
     ) -> list[AgentMiddleware[Any, Any, Any]]:
@@ -91,6 +95,9 @@ class AgentMemory:
             memory_mode: ``"tools"``, ``"inject"`` or ``"both"``; None leaves it out, and then no user id is
                 needed.
             top_k: How many memories a search brings.
+            history: Completed turns become searchable: later threads are shown what was said, and the model gets
+                ``search_history``. Off: only what was saved or promoted is remembered.
+            redactor: Takes secrets and personal data out of what memory stores, searches with and recalls; None: off.
             tool_output_trigger: Results above this are stored and shortened; None leaves them as they are.
             durable_turns: Log every step, so that a retried turn repeats no side effect. A run with the same thread and
                 the same turn (``turn_id``, else the id of the human message) then is a retry, also from an older
@@ -101,7 +108,14 @@ class AgentMemory:
             stack.append(DurableTurnsMiddleware(self.thread_log, on_event=self._on_event))
         own_tools: list[BaseTool] = []
         if memory_mode is not None:
-            long_term = LongTermMemoryMiddleware(memory_mode, top_k=top_k, store=self.store, on_event=self._on_event)
+            long_term = LongTermMemoryMiddleware(
+                memory_mode,
+                top_k=top_k,
+                history=history,
+                redactor=redactor,
+                store=self.store,
+                on_event=self._on_event,
+            )
             own_tools += long_term.tools
             stack.append(long_term)
         stack.append(

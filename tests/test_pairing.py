@@ -250,3 +250,44 @@ def test_the_local_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyP
         open_memory(tmp_path, embeddings="local") as m,
     ):
         m.store.put(("a",), "k", {"text": "x"})
+
+
+def test_with_history_a_later_thread_is_shown_what_was_said_after_a_restart(face: Face, tmp_path: Path) -> None:
+    secret = "AKIA" + "IOSFODNN7EXAMPLE"
+    requests = []
+    for thread, text, reply in (
+        ("monday", f"Which seal fits? My key is {secret}.", "The grey seal fits."),
+        ("thursday", "What did we say about the seal?", "Grey."),
+    ):
+        with open_memory(tmp_path / "m", embeddings=DeterministicEmbeddings()) as memory:
+            model = ScriptedChatModel(responses=[reply])
+            agent = create_agent(
+                model,
+                checkpointer=memory.checkpointer,
+                store=memory.store,
+                middleware=memory.middleware(history=True),
+                context_schema=MemoryContext,
+            )
+            config: Any = {"configurable": {"thread_id": thread}}
+            face(agent, "invoke", {"messages": [("user", text)]}, config, context=ADA)
+            requests += model.requests
+            rows = memory.store.search(("episodes",), limit=100)
+    block = requests[1][-2].text
+    assert "assistant: The grey seal fits." in block
+    assert "in thread monday" in block
+    assert len(rows) == 4
+    assert secret not in block + repr(rows)
+
+
+def test_the_redactor_can_be_left_out() -> None:
+    with open_memory(":memory:") as memory:
+        model = ScriptedChatModel(responses=["Noted."])
+        agent = create_agent(
+            model,
+            checkpointer=memory.checkpointer,
+            middleware=memory.middleware(history=True, redactor=None),
+            context_schema=MemoryContext,
+        )
+        agent.invoke({"messages": [("user", "Write to ada@example.com.")]}, CONFIG, context=ADA)
+        item = memory.store.search(("episodes",), query="write")[0]
+        assert "ada@example.com" in item.value["said"]
