@@ -11,6 +11,7 @@ ids may be anything: `encode_label` makes a label of any text, one to one.
     ("threads", thread, "memories")            which memories cite this thread
     ("threads", thread, "episodes")            which episodes are of this thread
     ("threads", thread, "promotion")           which of its messages were considered for memory
+    ("idle_threads",)                          threads that wait for their promotion; never indexed
     ("episode_speakers", tenant, user, agent)  who speaks in which thread of the episodes; never indexed
     ("memory_versions", tenant, user, agent)   superseded versions of memories; never indexed
 """
@@ -29,6 +30,7 @@ EPISODE_SPEAKERS = "episode_speakers"
 KNOWLEDGE = "knowledge"
 THREADS = "threads"
 NO_AGENT = "-"
+IDLE_THREADS_NAMESPACE = ("idle_threads",)
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_@:+-]|^-$")
 

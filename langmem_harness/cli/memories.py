@@ -6,17 +6,20 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from langchain.chat_models import init_chat_model
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from langmem_harness.cli.printing import cell, plain
 from langmem_harness.errors import ConfigurationError, StorageUnavailableError
 from langmem_harness.memory.export import MemoryExport
+from langmem_harness.memory.idle import IdlePromoter
+from langmem_harness.memory.promotion import Promoter
 from langmem_harness.memory.recall import date_text, source_text
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import DEFAULT_TENANT, MemoryScope
@@ -46,8 +49,7 @@ class _Opened:
 @contextmanager
 def _open(folder: Path, user: str, tenant: str, agent: str | None, embeddings: str | None = None) -> Iterator[_Opened]:
     scope = MemoryScope(tenant=tenant, user=user, agent=agent)
-    if not folder.is_dir():
-        raise StorageUnavailableError(f"there is no memory folder {str(folder)!r}")
+    _check_folder(folder)
     with open_memory(folder, embeddings=embeddings) as opened:
         yield _Opened(LongTermMemory(opened.store), scope)
 
@@ -90,7 +92,7 @@ def search(
     table = Table("id", "score", "date", "source", "text")
     for hit in result:
         score = "" if hit.score is None else f"{hit.score:.3f}"
-        table.add_row(hit.record.key, score, *map(escape, _cells(hit.record)))
+        table.add_row(hit.record.key, score, *map(cell, _cells(hit.record)))
     console = Console()
     console.print(table)
     console.print(f"found by: {result.retrieval}" + (f" (degraded: {result.degraded})" if result.degraded else ""))
@@ -175,6 +177,47 @@ def import_memories(
     )
 
 
+@app.command(name="promote-idle")
+def promote_idle(
+    memory: Folder,
+    idle_minutes: Annotated[float, typer.Option(help="How long nothing must have happened in a thread.")] = 30,
+    model: Annotated[str | None, typer.Option(help="A chat model that proposes beside the rules.")] = None,
+    embeddings: Embeddings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Promote every waiting thread that has gone quiet: for a scheduler. Exit code 1 when one of them failed."""
+    _check_folder(memory)
+    with open_memory(memory, embeddings=embeddings) as opened:
+        promoter = Promoter(
+            LongTermMemory(opened.store),
+            checkpointer=opened.checkpointer,
+            model=None if model is None else init_chat_model(model),
+        )
+        report = IdlePromoter(promoter, idle=timedelta(minutes=idle_minutes)).run_due()
+    rows: list[dict[str, Any]] = [
+        {"thread_id": thread_id, **scope.to_dict(), "kept": list(done.kept), "dropped": dict(done.dropped)}
+        for (scope, thread_id), done in report.promoted.items()
+    ]
+    failed = [
+        {"thread_id": thread_id, **scope.to_dict(), "error": type(error).__name__}
+        for (scope, thread_id), error in report.failed.items()
+    ]
+    if as_json:
+        _print_json({"promoted": rows, "failed": failed})
+    else:
+        kept, dropped = sum(len(row["kept"]) for row in rows), sum(sum(row["dropped"].values()) for row in rows)
+        typer.echo(f"{len(rows)} threads promoted: {kept} memories kept, {dropped} proposals dropped")
+        for row in failed:
+            typer.echo(f"failed, waits for the next run: {plain(str(row['thread_id']))}: {row['error']}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise StorageUnavailableError(f"there is no memory folder {str(folder)!r}")
+
+
 def _read(path: Path) -> str:
     try:
         with path.open(encoding="utf-8", errors="surrogatepass", newline="") as file:
@@ -193,7 +236,7 @@ def _print_records(records: tuple[MemoryRecord, ...], as_json: bool) -> None:
         return
     table = Table("id", "kind", "date", "source", "text")
     for record in records:
-        table.add_row(record.key, escape(record.kind), *map(escape, _cells(record)))
+        table.add_row(record.key, cell(record.kind), *map(cell, _cells(record)))
     Console().print(table)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from langmem_harness.cli.printing import cell, plain
 from langmem_harness.errors import LangMemHarnessError
 from langmem_harness.store import FaissStore
 
@@ -36,7 +37,7 @@ def verify(location: Location, fields: Fields = None, language: Language = "engl
     else:
         typer.echo(f"{report.items} items, {report.vectors} vectors, {report.problem_count} problems")
         for problem in report.problems:
-            typer.echo(f"- {problem}")
+            typer.echo(f"- {plain(problem)}")
     if not report.ok:
         raise typer.Exit(1)
 
@@ -56,10 +57,10 @@ def stats(location: Location, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(body))
         return
-    table = Table("what", "value", title=str(location))
+    table = Table("what", "value", title=cell(str(location)))
     for name, value in {**body, **(body.pop("provenance") or {})}.items():
         if name != "provenance":
-            table.add_row(name, str(value))
+            table.add_row(name, cell(str(value)))
     Console().print(table)
 
 

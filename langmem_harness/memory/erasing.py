@@ -5,12 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from langgraph.store.base import Op, PutOp
 
 from langmem_harness.driving import Body
 from langmem_harness.events import DataErased, MemoryWritten
-from langmem_harness.layout import episode_links_namespace, memory_links_namespace, promotion_namespace
+from langmem_harness.layout import (
+    IDLE_THREADS_NAMESPACE,
+    episode_links_namespace,
+    memory_links_namespace,
+    promotion_namespace,
+)
 from langmem_harness.memory.reading import Reading, not_found
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
@@ -49,6 +55,7 @@ class Erasing:
             yield self._settings.backing.batch([PutOp(namespace, item.key, None) for item in items])
             if namespace == scope.episodes and items:
                 counts["episodes"] = len(items)
+        yield from self._remove_waiting({"scope": scope.to_dict()})
         remaining = {
             "episodes": len((yield from self._settings.backing.all_items(scope.episodes))),
             "memories": len((yield from self._settings.backing.all_items(scope.memories))),
@@ -78,9 +85,16 @@ class Erasing:
         counts += yield from self._remove_episodes(thread_id)
         read = yield from self._settings.backing.all_items(promotion_namespace(thread_id))
         yield self._settings.backing.batch([PutOp(promotion_namespace(thread_id), item.key, None) for item in read])
+        yield from self._remove_waiting({"thread_id": thread_id})
         left = yield from self._settings.backing.all_items(memory_links_namespace(thread_id))
         left += yield from self._settings.backing.all_items(episode_links_namespace(thread_id))
         return self._receipt({"thread_id": thread_id}, counts, {"links": len(left)})
+
+    def _remove_waiting(self, of: Mapping[str, Any]) -> Body[None]:
+        """Nobody waits any more for the promotion of what is erased."""
+        items = yield from self._settings.backing.all_items(IDLE_THREADS_NAMESPACE)
+        gone = [item.key for item in items if of.items() <= dict(item.value).items()]
+        yield self._settings.backing.batch([PutOp(IDLE_THREADS_NAMESPACE, key, None) for key in gone])
 
     def _remove_episodes(self, thread_id: str) -> Body[Counter[str]]:
         links = episode_links_namespace(thread_id)

@@ -59,7 +59,7 @@ class Promoter:
     not bring back what was forgotten in between.
 
     Args:
-        memory: Where to remember.
+        memory: Where to remember; an attribute, too.
         checkpointer: Where `promote` reads threads; not needed for `promote_messages`.
         model: Proposes beside the rules; sees only redacted words of the user.
 
@@ -79,7 +79,7 @@ class Promoter:
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         model: BaseChatModel | None = None,
     ) -> None:
-        self._memory = memory
+        self.memory = memory
         self._checkpointer = checkpointer
         self._model = model
 
@@ -121,7 +121,7 @@ class Promoter:
     def _promote(
         self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], stated_at: datetime | None
     ) -> Body[PromotionReport]:
-        position = _Position.of(self._memory.settings.backing, scope, thread_id)
+        position = _Position.of(self.memory.settings.backing, scope, thread_id)
         done = yield from position.read()
         people = human_messages(messages)
         new = [message for message in people if _mark(message) not in done]
@@ -147,13 +147,13 @@ class Promoter:
         found = len(kept) + sum(dropped.values())
         report = PromotionReport(kept=tuple(dict.fromkeys(kept)), dropped=dict(dropped), found=found, read=len(new))
         if report.read:
-            self._memory.settings.emit(MemoryPromoted(kept=report.kept, dropped=report.dropped, thread_id=thread_id))
+            self.memory.settings.emit(MemoryPromoted(kept=report.kept, dropped=report.dropped, thread_id=thread_id))
         return report
 
     def _asked(
         self, model: BaseChatModel, messages: Sequence[HumanMessage], dropped: Counter[str]
     ) -> Body[list[Proposal]]:
-        said = yield from self._memory.settings.redacted([message.text for message in messages], surface="promotion")
+        said = yield from self.memory.settings.redacted([message.text for message in messages], surface="promotion")
         answer = yield _asked(model, render_request([text or "" for text in said]))
         proposals, unreadable = parse_proposals(answer.text)
         if unreadable:
@@ -170,9 +170,9 @@ class Promoter:
         stated_at: datetime | None,
         dropped: Counter[str],
     ) -> Body[str | None]:
-        at = stated_at or self._memory.settings.clock()
+        at = stated_at or self.memory.settings.clock()
         behind = len(people) - 1 - people.index(message)  # later in the thread is newer, a microsecond each
-        result = yield from self._memory.writing.upsert(
+        result = yield from self.memory.writing.upsert(
             scope,
             proposal.text,
             source=MemorySource(
@@ -191,7 +191,7 @@ class Promoter:
 
     def _find_secrets(self, text: str) -> Mapping[str, int]:
         """What the redactor would take out; a text it blocks has a secret."""
-        redactor = self._memory.settings.redactor
+        redactor = self.memory.settings.redactor
         if redactor is None:
             return {}
         try:
