@@ -20,7 +20,7 @@ from langgraph.types import Command
 
 from langmem_harness.errors import RecordError, TurnConflictError
 from langmem_harness.threads.events import messages_body, messages_of, write_body
-from langmem_harness.window.messages import HASH_TAG, canonical_json, content_hash, text_hash
+from langmem_harness.window.messages import canonical_json, content_hash, text_hash
 
 ToolResult: TypeAlias = ToolMessage | Command[Any]
 
@@ -47,44 +47,38 @@ class RetryPlan:
 
 
 def newest_human(messages: Sequence[BaseMessage]) -> tuple[int, HumanMessage] | None:
-    """Position and message of the newest human message, or None."""
+    """Position and message of the newest human message, or None. A summary in the human role is nobody's word."""
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
-        if isinstance(message, HumanMessage):
+        if isinstance(message, HumanMessage) and message.additional_kwargs.get("lc_source") != "summarization":
             return position, message
     return None
 
 
-def forked_turn_id(turn_id: str, message: BaseMessage) -> str:
-    """Id of the turn of an edited message: the same message id with other content is another turn."""
-    return f"{turn_id}~{content_hash(message).removeprefix(HASH_TAG + ':')[:12]}"
-
-
-def model_step(messages: Sequence[BaseMessage]) -> str:
-    """Name of the next model call of the current turn: ``assistant:<n>``, n from 0."""
-    found = newest_human(messages)
-    since = messages[found[0] + 1 :] if found is not None else messages
-    return f"assistant:{sum(isinstance(message, AIMessage) for message in since)}"
-
-
-def tool_step(messages: Sequence[BaseMessage], call: ToolCall) -> str:
+def tool_step(since: Sequence[BaseMessage], call: ToolCall) -> str:
     """Name of a tool call of the current turn: ``tool:<call id>``.
 
     Ids come from the provider, and some providers use them again (or leave them empty): a later call of the turn with
     the same id gets ``#<n>`` behind it.
+
+    Args:
+        since: Messages behind the turn's human message.
+        call: The call.
     """
-    found = newest_human(messages)
-    since = messages[found[0] + 1 :] if found is not None else messages
-    same = [
-        other
-        for message in since
-        if isinstance(message, AIMessage)
-        for other in message.tool_calls
-        if (other["id"] or "") == (call["id"] or "")
-    ]
+    same = [other for other in _calls(since) if (other["id"] or "") == (call["id"] or "")]
     matching = [position for position, other in enumerate(same) if call_hash(other) == call_hash(call)]
     position = matching[-1] if matching else max(0, len(same) - 1)
     return f"tool:{call['id'] or ''}" + (f"#{position}" if position else "")
+
+
+def occurrence(since: Sequence[BaseMessage], call: ToolCall) -> int:
+    """How many calls of the same tool with the same arguments stand before this one in its turn."""
+    same = [other["id"] for other in _calls(since) if call_hash(other) == call_hash(call)]
+    return len(same) - 1 - same[::-1].index(call["id"]) if call["id"] in same else len(same)
+
+
+def _calls(messages: Sequence[BaseMessage]) -> list[ToolCall]:
+    return [call for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
 
 
 def call_hash(call: ToolCall) -> str:
@@ -123,6 +117,9 @@ def plan_retry(
     if is_done:
         present = {message.id for message in messages}
         lacking = [] if another_turn_followed else [message for message in logged if message.id not in present]
+        if lacking:  # what the state has in their place answers the message on another branch, or for another user
+            own = {message.id for message in logged}
+            removals += [RemoveMessage(id=message.id) for message in later if message.id and message.id not in own]
         return RetryPlan(update=[*removals, *lacking], is_answered=True)
     if position is None:  # it was logged, and the checkpoint that had it was never written
         return RetryPlan(update=[*removals, first], is_answered=False)
@@ -195,6 +192,26 @@ def result_of(call: ToolCall, body: Mapping[str, Any]) -> Any:
     if body.get("result_not_kept"):
         return unknown_result(call, RESULT_NOT_KEPT)
     return _result_from(json.loads(write_body(body)))
+
+
+def result_again(call: ToolCall, body: Mapping[str, Any]) -> Any:
+    """The result in the log body of an earlier call, as the result of this one.
+
+    Raises:
+        RecordError: It cannot be read.
+    """
+    return _readdressed(result_of(call, body), call)
+
+
+def _readdressed(result: Any, call: ToolCall) -> Any:
+    if isinstance(result, ToolMessage):
+        return result.model_copy(update={"tool_call_id": call["id"] or "", "id": str(uuid.uuid4())})
+    if isinstance(result, list):
+        return [_readdressed(item, call) for item in result]
+    if isinstance(result, Command) and isinstance(result.update, dict):
+        update = {key: _readdressed(value, call) for key, value in result.update.items()}
+        return Command(graph=result.graph, update=update, resume=result.resume, goto=result.goto)
+    return result
 
 
 def _with_ids(result: Any) -> Any:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, hook_config
+from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive
-from langmem_harness.errors import ConfigurationError, IdentityError, TurnConflictError, TurnInProgressError
+from langmem_harness.errors import ConfigurationError, TurnConflictError, TurnInProgressError
 from langmem_harness.events import EventCallback, TurnReplayed, emit
-from langmem_harness.memory.scope import thread_from_config
+from langmem_harness.middleware.structured_answers import STRUCTURED_KEY, structured_answer, structured_value
+from langmem_harness.middleware.turn_identity import Turn, TurnFinder, TurnState, messages_in, prefix_hash
 from langmem_harness.middleware.turn_plan import (
     ToolResult,
-    find_leftovers,
-    forked_turn_id,
-    model_step,
-    newest_human,
+    call_hash,
+    occurrence,
     plan_retry,
+    result_again,
     result_body,
     result_of,
     tool_step,
@@ -37,15 +39,6 @@ from langmem_harness.threads.steps import Busy, Claim, ClaimOutcome, Lost, TurnS
 from langmem_harness.window.messages import content_hash
 
 _POLL_SECONDS = 0.05
-_STRUCTURED = "structured"
-
-
-class _Turn:
-    """Which turn a hook runs in."""
-
-    def __init__(self, thread_id: str, turn_id: str) -> None:
-        self.thread_id = thread_id
-        self.turn_id = turn_id
 
 
 class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
@@ -58,7 +51,10 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     with the same turn run each step once.
 
     Which turn it is comes from the caller: attribute or key ``turn_id`` of the runtime context, or
-    ``config["configurable"]["turn_id"]``; otherwise the id of the newest human message.
+    ``config["configurable"]["turn_id"]``, for one thread and user. Otherwise it is the newest human message (id and
+    content) with what precedes it, for one thread and user: a retry is the same turn, an edited or forked history is
+    another. A run that is told to start from a checkpoint of an answered turn asks the model again; a call of that turn
+    that is made again, name and arguments alike, gets its logged result unless the tool is safe to repeat.
 
     Put it first in the list, so that it is around the other middleware.
 
@@ -78,6 +74,8 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         >>> middleware = DurableTurnsMiddleware(ThreadLog(":memory:"), safe_to_repeat={"search"})
     """
 
+    state_schema = TurnState
+
     def __init__(
         self,
         thread_log: ThreadLog,
@@ -95,6 +93,7 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if isinstance(safe_to_repeat, str):
             raise ConfigurationError("safe_to_repeat takes a collection of tool names, not one text")
         self._log = thread_log
+        self._finder = TurnFinder(thread_log, self._emit_asked_again)
         self._steps = TurnSteps(thread_log, lease_seconds=lease_seconds)
         self._safe_to_repeat = frozenset(safe_to_repeat)
         self._wait_seconds = wait_seconds
@@ -105,35 +104,37 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     @hook_config(can_jump_to=["end"])
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Log the incoming message; answer or prepare a turn that came before."""
-        return self._begin(state["messages"], runtime.context, get_config())
+        return self._begin(state, runtime.context, get_config())
 
     @hook_config(can_jump_to=["end"])
     async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Async twin of `before_agent`."""
-        return await asyncio.to_thread(self._begin, state["messages"], runtime.context, get_config())
+        return await asyncio.to_thread(self._begin, state, runtime.context, get_config())
 
     def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Log that the turn is answered."""
-        self._end(state["messages"], runtime.context, get_config())
-        return None
+        return self._end(state, runtime.context, get_config())
 
     async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Async twin of `after_agent`."""
-        await asyncio.to_thread(self._end, state["messages"], runtime.context, get_config())
-        return None
+        return await asyncio.to_thread(self._end, state, runtime.context, get_config())
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
-    ) -> ModelResponse[Any]:
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Run a model call once; its logged answer is used again."""
-        response: ModelResponse[Any] = drive(self._model_call(request, _from_sync(handler, request)))
+        response: ModelResponse[Any] | ExtendedModelResponse[Any] = drive(
+            self._model_call(request, _from_sync(handler, request))
+        )
         return response
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Async twin of `wrap_model_call`."""
-        response: ModelResponse[Any] = await adrive(self._model_call(request, _from_async(handler, request)))
+        response: ModelResponse[Any] | ExtendedModelResponse[Any] = await adrive(
+            self._model_call(request, _from_async(handler, request))
+        )
         return response
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]) -> ToolResult:
@@ -150,74 +151,101 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     # -- beginning and end of a turn ----------------------------------------------------------------------------
 
-    def _begin(self, messages: Sequence[BaseMessage], context: Any, config: Any) -> dict[str, Any] | None:
-        found = newest_human(messages)
-        turn = self._turn(messages, context, config)
-        if found is None or turn is None:
+    def _begin(self, state: Any, context: Any, config: Any) -> dict[str, Any] | None:
+        turn = self._finder.find(state, context, config, begins=True)
+        if turn is None or turn.human is None:
             return None
-        position, human = found
         logged = self._log.get_event(turn.thread_id, turn.turn_id, "user")
         if logged is None:
-            self._log.append_event(turn.thread_id, turn.turn_id, "user", messages_body([human]))
-            previous = messages[position - 1] if position else None
-            if not isinstance(previous, HumanMessage):
-                return None
-            return {"messages": find_leftovers(messages[:position], human, self._known_ids(turn))}
-        if content_hash(logged.messages()[0]) != content_hash(human):
+            try:
+                self._log.append_event(turn.thread_id, turn.turn_id, "user", turn.user_body(turn.human))
+            except TurnConflictError:  # another worker was first, with another copy of the message or another message
+                return self._begin(state, context, config)
+            # What follows the message in the state answers it on another branch, or for another user.
+            stale = [RemoveMessage(id=message.id) for message in turn.since if message.id is not None]
+            return {"messages": [*turn.leftovers, *stale], "durable_turn": turn.mark.to_dict()}
+        if content_hash(logged.messages()[0]) != content_hash(turn.human):
             raise TurnConflictError(
                 f"turn {turn.turn_id!r} is in the log with another message: use a new turn_id for other content"
             )
-        is_done = self._log.get_event(turn.thread_id, turn.turn_id, "done") is not None
-        said = self._log.messages(turn.thread_id, turn_id=turn.turn_id)
-        plan = plan_retry(messages, said, known_ids=self._known_ids(turn), is_done=is_done)
-        update: dict[str, Any] = {"messages": list(plan.update)}
-        if plan.is_answered:
-            self._emit(turn, "answered")
+        events = self._log.events(turn.thread_id, turn_id=turn.turn_id)
+        plan = plan_retry(
+            messages_in(state),
+            self._log.messages(turn.thread_id, turn_id=turn.turn_id),
+            known_ids={message.id for message in self._log.messages(turn.thread_id)},
+            is_done=any(event.kind == "done" for event in events),
+        )
+        update: dict[str, Any] = {"messages": list(plan.update), "durable_turn": turn.mark.to_dict()}
+        if not plan.is_answered:
+            return update
+        self._emit(turn, "answered")
+        last = _last_structured(events)
+        kept = {message.id for message in last.messages()} if last is not None else set()
+        if last is not None and any(message.id in kept for message in plan.update):
+            # The state has no structured answer, and only the model step knows its type: it takes that from the log.
+            update["messages"] = [message for message in plan.update if message.id not in kept]
+            update["durable_turn"]["asked"] = _number_of(last)
+        else:
             update["jump_to"] = "end"
         return update
 
-    def _known_ids(self, turn: _Turn) -> set[str | None]:
-        return {message.id for message in self._log.messages(turn.thread_id)}
-
-    def _end(self, messages: Sequence[BaseMessage], context: Any, config: Any) -> None:
-        found = newest_human(messages)
-        turn = self._turn(messages, context, config)
-        if found is None or turn is None:
-            return
-        since = messages[found[0] + 1 :]
-        if not since or not isinstance(since[-1], AIMessage) or since[-1].tool_calls:
-            return  # stopped on the way: there is no answer yet
-        for number, message in enumerate(message for message in since if isinstance(message, AIMessage)):
-            logged = self._log.get_event(turn.thread_id, turn.turn_id, f"assistant:{number}")
-            if logged is None:  # another middleware said this in the model's place
-                self._log.append_event(turn.thread_id, turn.turn_id, f"assistant:{number}", messages_body([message]))
-            elif content_hash(logged.messages()[0]) != content_hash(message):
+    def _end(self, state: Any, context: Any, config: Any) -> dict[str, Any] | None:
+        turn = self._finder.find(state, context, config)
+        if turn is None:
+            return None
+        answers = [
+            event
+            for event in self._log.events(turn.thread_id, turn_id=turn.turn_id)
+            if event.kind.startswith("assistant:")
+        ]
+        logged = {message.id: event for event in answers for message in event.messages()}
+        since = [message for message in turn.since if turn.human is not None or message.id in logged]
+        if not since or not _is_answer(since[-1], logged):
+            return None  # stopped on the way: there is no answer yet
+        number = 1 + max(map(_number_of, answers), default=-1)
+        for message in since:
+            event = logged.get(message.id)
+            if not isinstance(message, AIMessage):
+                continue
+            if event is None:
+                # Another middleware said this in the model's place, or the model did before the turn was asked again.
+                self._steps.finish(turn.thread_id, turn.turn_id, f"assistant:{number}", messages_body([message]))
+                number += 1
+            elif content_hash(event.messages()[0]) != content_hash(message):
                 # Another middleware changed what the model said, to redact it perhaps. What was given out counts.
                 self._steps.finish(
                     turn.thread_id,
                     turn.turn_id,
-                    f"assistant:{number}:given",
-                    messages_body([message, *logged.messages()[1:]]),
-                    supersedes=logged.seq,
+                    f"assistant:{_number_of(event)}:given",
+                    messages_body([message, *event.messages()[1:]]),
+                    supersedes=event.seq,
                 )
         self._log.append_event(turn.thread_id, turn.turn_id, "done", {})
+        if turn.human is None:
+            return None
+        messages = messages_in(state)
+        prefix = prefix_hash(messages[: len(messages) - len(turn.since) - 1])
+        if prefix == turn.mark.prefix_hash:
+            return None
+        return {"durable_turn": {**turn.mark.to_dict(), "prefix_hash": prefix}}  # trimmed since; still this turn
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _model_call(self, request: ModelRequest[Any], call: Ask) -> Body[Any]:
-        messages, config = request.state["messages"], get_config()
-        turn = yield computed(lambda: self._turn(messages, request.runtime.context, config))
+        state, config = request.state, get_config()
+        turn = yield computed(lambda: self._finder.find(state, request.runtime.context, config))
         if turn is None:
             return (yield call)
-        step = model_step(messages)
+        step = f"assistant:{turn.mark.asked}"
         outcome = yield from self._claim(turn, step, repeatable=True)
         if isinstance(outcome, Lost):  # only a step that must not be repeated can be
             return (yield call)
         if isinstance(outcome, TurnEvent):
-            if outcome.body.get(_STRUCTURED):
-                return (yield call)  # the parsed object is not in the log; asking a model again has no effect
+            structured = structured_answer(outcome.body.get(STRUCTURED_KEY), request.response_format)
+            if outcome.body.get(STRUCTURED_KEY) and structured is None:
+                return (yield call)  # it could not be kept, or has another type now; asking again has no effect
             self._emit(turn, "model_reused")
-            return ModelResponse(result=outcome.messages())
+            return _with_mark(ModelResponse(result=outcome.messages(), structured_response=structured), turn)
         response = yield from self._run(outcome, call, repeatable=True)
         if isinstance(response, AIMessage):
             response = ModelResponse(result=[response])
@@ -225,27 +253,37 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         answered.result = [with_id(message) for message in answered.result]
         body = messages_body(answered.result)
         if answered.structured_response is not None:
-            body[_STRUCTURED] = True
+            body[STRUCTURED_KEY] = structured_value(answered.structured_response)
         event = yield computed(lambda: self._steps.finish(turn.thread_id, turn.turn_id, step, body))
-        if event.body.get("messages") != body["messages"]:
-            return ModelResponse(result=event.messages())  # this worker was too slow; the other one's answer counts
-        return response
+        if event.body.get("messages") != body["messages"]:  # this worker was too slow; the other one's answer counts
+            structured = structured_answer(event.body.get(STRUCTURED_KEY), request.response_format)
+            response = ModelResponse(result=event.messages(), structured_response=structured)
+        return _with_mark(response, turn)
 
     def _tool_call(self, request: ToolCallRequest, run: Ask) -> Body[Any]:
         call, state, config = request.tool_call, request.state, get_config()
-        messages = state["messages"] if isinstance(state, dict) else getattr(state, "messages", [])
-        turn = yield computed(lambda: self._turn(messages, getattr(request.runtime, "context", None), config))
+        turn = yield computed(lambda: self._finder.find(state, getattr(request.runtime, "context", None), config))
         if turn is None:
             return (yield run)
-        step = tool_step(messages, call)
-        outcome = yield from self._claim(turn, step, repeatable=self._is_repeatable(request))
+        step, is_repeatable = tool_step(turn.since, call), self._is_repeatable(request)
+        outcome = yield from self._claim(turn, step, repeatable=is_repeatable)
         if isinstance(outcome, TurnEvent):
             self._emit(turn, "tool_reused", call["id"])
             return result_of(call, outcome.body)
+        earlier: TurnEvent | None = None
+        if isinstance(outcome, Claim) and turn.is_variant and not is_repeatable:
+            earlier = yield computed(
+                lambda: self._finder.earlier_result(turn, call_hash(call), occurrence(turn.since, call))
+            )
         if isinstance(outcome, Lost):
             self._emit(turn, "outcome_unknown", call["id"])
             result = unknown_result(call)
+        elif earlier is not None and turn.is_asked_again:
+            self._emit(turn, "tool_reused", call["id"])
+            result = result_again(call, earlier.body)
         else:
+            if earlier is not None:
+                self._emit(turn, "repeated", call["id"])
             result = yield from self._run(outcome, run, repeatable=False)
         result, body = result_body(call, result)
         event = yield computed(lambda: self._steps.finish(turn.thread_id, turn.turn_id, step, body))
@@ -266,7 +304,7 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 self._steps.abandon(claim)
             raise
 
-    def _claim(self, turn: _Turn, step: str, *, repeatable: bool) -> Body[TurnEvent | Claim | Lost]:
+    def _claim(self, turn: Turn, step: str, *, repeatable: bool) -> Body[TurnEvent | Claim | Lost]:
         deadline = time.monotonic() + self._wait_seconds
         while True:
             outcome: ClaimOutcome = yield computed(
@@ -285,37 +323,36 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         metadata = getattr(request.tool, "metadata", None) or {}
         return request.tool_call["name"] in self._safe_to_repeat or metadata.get("safe_to_repeat") is True
 
-    # -- which turn ---------------------------------------------------------------------------------------------
+    def _emit_asked_again(self, thread_id: str, turn_id: str) -> None:
+        emit(TurnReplayed(thread_id=thread_id, turn_id=turn_id, action="asked_again"), self._on_event)
 
-    def _turn(self, messages: Sequence[BaseMessage], context: Any, config: Any) -> _Turn | None:
-        """The turn the state is in; None when nobody said anything."""
-        found = newest_human(messages)
-        configurable = config.get("configurable") or {}
-        given = context.get("turn_id") if isinstance(context, dict) else getattr(context, "turn_id", None)
-        given = configurable.get("turn_id") if given is None else given
-        if found is None:
-            return None
-        thread_id = thread_from_config(config)
-        if thread_id is None:
-            raise IdentityError("durable turns need a thread_id in config['configurable']")
-        human = found[1]
-        is_nested = "|" in str(configurable.get("checkpoint_ns") or "")  # an agent inside a tool or node of another
-        if given is not None:
-            if not str(given).strip():
-                raise IdentityError(f"turn_id must not be blank, not {given!r}")
-            return _Turn(thread_id, f"{given}/{human.id}" if is_nested else str(given))
-        if human.id is None:
-            return None
-        logged = self._log.get_event(thread_id, human.id, "user")
-        if logged is not None and content_hash(logged.messages()[0]) != content_hash(human):
-            return _Turn(thread_id, forked_turn_id(human.id, human))
-        return _Turn(thread_id, human.id)
-
-    def _emit(self, turn: _Turn, action: str, tool_call_id: str | None = None) -> None:
+    def _emit(self, turn: Turn, action: str, tool_call_id: str | None = None) -> None:
         emit(
             TurnReplayed(thread_id=turn.thread_id, turn_id=turn.turn_id, action=action, tool_call_id=tool_call_id),
             self._on_event,
         )
+
+
+def _with_mark(response: Any, turn: Turn) -> ExtendedModelResponse[Any]:
+    """The response, with one more model call in the state's mark."""
+    update = {"durable_turn": {**turn.mark.to_dict(), "asked": turn.mark.asked + 1}}
+    return ExtendedModelResponse(model_response=response, command=Command(update=update))
+
+
+def _is_answer(message: BaseMessage, logged: Mapping[str | None, TurnEvent]) -> bool:
+    if isinstance(message, ToolMessage):  # the call that carried a structured answer has a result, which ends the turn
+        return message.id in logged and bool(logged[message.id].body.get(STRUCTURED_KEY))
+    return isinstance(message, AIMessage) and not message.tool_calls
+
+
+def _last_structured(events: Sequence[TurnEvent]) -> TurnEvent | None:
+    """The model answer that ended the turn, if it was a structured one that was kept."""
+    answers = [event for event in events if event.kind.startswith("assistant:") and event.supersedes is None]
+    return answers[-1] if answers and isinstance(answers[-1].body.get(STRUCTURED_KEY), Mapping) else None
+
+
+def _number_of(event: TurnEvent) -> int:
+    return int(event.kind.split(":")[1])
 
 
 def _from_sync(handler: Callable[[Any], Any], request: Any) -> Ask:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import datetime
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +14,14 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain.agents.middleware import HumanInTheLoopMiddleware, after_model
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 from langmem_harness.errors import ConfigurationError, IdentityError, TurnConflictError, TurnInProgressError
 from langmem_harness.events import MemoryEvent, TurnReplayed
@@ -255,17 +260,282 @@ def test_human_in_the_loop_approval_and_edit(world: World) -> None:
     check_valid(again["messages"])
 
 
-def test_time_travel_takes_from_the_log_and_a_fork_is_a_new_turn(world: World) -> None:
+def before_model(agent: Any, thread: Any) -> Any:
+    """Config of the oldest checkpoint of a thread from which the model is asked."""
+    return [state for state in agent.get_state_history(thread) if state.next == ("model",)][-1].config
+
+
+def test_an_edited_message_on_a_fork_is_a_new_turn(world: World) -> None:
     agent, model = world.agent(call(), "done", call(9, "c9"), "forked")
     agent.invoke(ask(message_id="m1"), config(None))
-    before_model = next(state for state in agent.get_state_history(config(None)) if state.next == ("model",))
-    replayed = agent.invoke(None, before_model.config)
-    assert shape(replayed["messages"]) == ONE_TURN
-    assert (world.payments, model.calls) == ([5], 2)
-    edited = agent.update_state(before_model.config, {"messages": [HumanMessage("pay 9", id="m1")]})
+    edited = agent.update_state(before_model(agent, config(None)), {"messages": [HumanMessage("pay 9", id="m1")]})
     forked = agent.invoke(None, edited)
     assert forked["messages"][-1].text == "forked"
-    assert world.payments == [5, 9]
+    assert (world.payments, model.calls) == ([5, 9], 4)
+    assert len(world.log.turns("t")) == 2
+    fork = world.log.messages("t", turn_id=world.log.turns("t")[1].turn_id)
+    assert [message.text for message in fork] == ["pay 9", "", "paid 9", "forked"]
+    assert world.log.verify("t").is_intact
+
+
+@pytest.mark.parametrize("sends_again", [False, True])
+@pytest.mark.parametrize("turn_id", [None, "turn-1"])
+def test_asking_again_from_an_older_checkpoint_asks_the_model_and_repeats_no_effect(
+    world: World, face: Any, sends_again: bool, turn_id: str | None
+) -> None:
+    agent, model = world.agent(call(), "done", call(5, "other id"), "said anew", call(6, "c6"), "paid more")
+    agent.invoke(ask(message_id="m1"), config(turn_id))
+    old = before_model(agent, config(None))
+    again = face(agent, "invoke", ask(message_id="m1") if sends_again and turn_id is None else None, old)
+    assert again["messages"][-1].text == "said anew"
+    assert (world.payments, model.calls) == ([5], 4)
+    assert world.actions() == ["asked_again", "tool_reused"]
+    assert again["messages"][2].tool_call_id == "other id"
+    check_valid(again["messages"])
+    once_more = face(agent, "invoke", None, old)  # answered again: asked once more; another call is another effect
+    assert once_more["messages"][-1].text == "paid more"
+    assert world.payments == [5, 6]
+    assert len(world.log.turns("t")) == 3
+    assert all(turn.is_done for turn in world.log.turns("t"))
+    retried = face(agent, "invoke", ask(message_id="m1"), config(turn_id))
+    assert (model.calls, world.payments) == (6, [5, 6])
+    check_valid(retried["messages"])
+    assert world.log.verify("t").is_intact
+
+
+def test_asking_again_in_the_middle_of_a_turn_keeps_what_was_done(world: World) -> None:
+    agent, model = world.agent(call(), "done", "said anew", "and again")
+    agent.invoke(ask(message_id="m1"), config(None))
+    after_tool = next(state for state in agent.get_state_history(config(None)) if state.next == ("model",))
+    assert shape(after_tool.values["messages"]) == ["human", "ai", "tool"]
+    again = agent.invoke(None, after_tool.config)
+    assert [again["messages"][-1].text, model.calls] == ["said anew", 3]
+    assert world.payments == [5]
+    before_tool = next(state for state in agent.get_state_history(config(None)) if state.next == ("tools",))
+    assert agent.invoke(None, before_tool.config)["messages"][-1].text == "and again"
+    assert world.payments == [5]
+
+
+def test_asking_again_that_fails_is_gone_on_with(world: World) -> None:
+    agent, model = world.agent(call(), "done", call(7, "c7"), RuntimeError("down"), "said anew")
+    agent.invoke(ask(message_id="m1"), config(None))
+    old = before_model(agent, config(None))
+    with pytest.raises(RuntimeError):
+        agent.invoke(None, old)
+    assert world.payments == [5, 7]
+    again = agent.invoke(None, old)
+    assert again["messages"][-1].text == "said anew"
+    assert (world.payments, model.calls) == ([5, 7], 5)
+
+
+def test_asking_again_with_the_callers_turn_id_is_a_retry(world: World) -> None:
+    agent, model = world.agent(call(), "done")
+    agent.invoke(ask(), config())
+    old = before_model(agent, config())
+    old["configurable"]["turn_id"] = "turn-1"
+    again = agent.invoke(None, old)
+    assert (again["messages"][-1].text, model.calls, world.payments) == ("done", 2, [5])
+
+
+def test_a_safe_tool_runs_again_when_a_turn_is_asked_again(world: World) -> None:
+    agent, _ = world.agent(call(), "done", call(5, "c9"), "said anew", safe_to_repeat={"pay"})
+    agent.invoke(ask(message_id="m1"), config(None))
+    agent.invoke(None, before_model(agent, config(None)))
+    assert world.payments == [5, 5]
+
+
+def test_the_same_message_behind_another_history_is_another_turn_and_repeats_are_said(world: World) -> None:
+    agent, model = world.agent("hello", call(), "done", call(5, "c9"), "forked", call(5, "c10"), "earlier")
+    agent.invoke(ask("hi", "m0"), config(None))
+    agent.invoke(ask(message_id="m1"), config(None))
+    states = list(agent.get_state_history(config(None)))
+    second = next(
+        state for state in reversed(states) if state.next == ("model",) and len(state.values["messages"]) == 3
+    )
+    edited = agent.update_state(second.config, {"messages": [HumanMessage("hi there", id="m0")]})
+    forked = agent.invoke(None, edited)
+    assert forked["messages"][-1].text == "forked"
+    assert (world.payments, world.actions()) == ([5, 5], ["repeated"])
+    first = next(state for state in reversed(states) if state.next == ("model",))
+    assert [message.id for message in first.values["messages"]] == ["m0"]
+    start = agent.update_state(first.config, {"messages": [AIMessage("good day", id="a0")]}, as_node="model")
+    earlier = agent.invoke(ask(message_id="m1"), start)
+    assert earlier["messages"][-1].text == "earlier"
+    assert world.payments == [5, 5, 5]
+    assert model.calls == 7
+    assert world.log.verify("t").is_intact
+
+
+@pytest.mark.parametrize("turn_id", [None, "turn-1"])
+def test_the_same_turn_of_another_user_is_another_turn(world: World, turn_id: str | None) -> None:
+    def of(user: str | None) -> Any:
+        given = config(turn_id)
+        given["configurable"].update({} if user is None else {"user_id": user})
+        return given
+
+    agent, model = world.agent("for ada", "for bob", "for nobody")
+    assert agent.invoke(ask("who?", "m1"), of("u-17"))["messages"][-1].text == "for ada"
+    assert agent.invoke(ask("who?", "m1"), of("u-18"))["messages"][-1].text == "for bob"
+    assert agent.invoke(ask("who?", "m1"), of(None))["messages"][-1].text == "for nobody"
+    assert model.calls == 3
+    agent.invoke(ask("who?", "m1"), of("u-17"))
+    agent.invoke(ask("who?", "m1"), of("u-18"))
+    assert model.calls == 3
+    first = world.log.turns("t")[0].turn_id
+    answer = world.log.answer("t", first)
+    assert (first, answer and answer.text) == (turn_id or "m1", "for ada")
+    assert "u-17" not in str([event.body for event in world.log.events("t") if event.kind == "user"])
+
+
+def test_someone_else_may_approve(world: World) -> None:
+    agent, _ = world.agent(call(), "done", middleware=[HumanInTheLoopMiddleware(interrupt_on={"pay": True})])
+    agent.invoke(ask(message_id="m1"), {"configurable": {"thread_id": "t", "user_id": "ada"}})
+    approval = Command(resume={"decisions": [{"type": "approve"}]})
+    boss: Any = {"configurable": {"thread_id": "t", "user_id": "boss"}}
+    assert agent.invoke(approval, boss)["messages"][-1].text == "done"
+    assert [turn.is_done for turn in world.log.turns("t")] == [True]
+    assert world.payments == [5]
+
+
+def test_logs_without_prefix_and_user_are_read_and_retried(world: World) -> None:
+    from langmem_harness.threads.events import messages_body
+
+    question = HumanMessage("pay 5", id="m1")
+    world.log.append_event("t", "m1", "user", messages_body([question]))
+    world.log.append_event("t", "m1", "assistant:0", messages_body([AIMessage("done before", id="a1")]))
+    world.log.append_event("t", "m1", "done", {})
+    agent, model = world.agent("never")
+    found = agent.invoke({"messages": [question]}, {"configurable": {"thread_id": "t", "user_id": "ada"}})
+    assert (found["messages"][-1].text, model.calls) == ("done before", 0)
+    assert world.log.verify("t").is_intact
+
+
+@dataclasses.dataclass
+class Weather:
+    """How it is."""
+
+    degrees: int
+
+
+class Mood(BaseModel):
+    """How it feels."""
+
+    word: str
+    since: datetime.date
+
+
+class Place(TypedDict):
+    """Where."""
+
+    city: str
+
+
+STRUCTURED = [
+    (Mood, "Mood", {"word": "calm", "since": "2026-01-02"}, Mood(word="calm", since=datetime.date(2026, 1, 2))),
+    (Weather, "Weather", {"degrees": 3}, Weather(degrees=3)),
+    (Place, "Place", {"city": "Bern"}, {"city": "Bern"}),
+    (Mood | Weather, "Weather", {"degrees": 3}, Weather(degrees=3)),
+    ({"title": "Free", "type": "object", "properties": {"x": {"type": "integer"}}}, "Free", {"x": 1}, {"x": 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "args", "expected"), STRUCTURED, ids=["model", "data", "typed", "or", "json"]
+)
+@pytest.mark.parametrize("has_checkpoints", [False, True])
+def test_structured_answers_are_in_the_log_and_come_back(
+    world: World, face: Any, schema: Any, name: str, args: Any, expected: Any, has_checkpoints: bool
+) -> None:
+    final = AIMessage("", tool_calls=[{"name": name, "args": args, "id": "s1"}])
+    model = ScriptedChatModel(responses=[call(), final, "next"])
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        world.payments.append(amount)
+        return "paid"
+
+    agent: Any = create_agent(
+        model,
+        [pay],
+        middleware=[DurableTurnsMiddleware(world.log)],
+        checkpointer=world.saver if has_checkpoints else None,
+        response_format=ToolStrategy(schema),
+    )
+    first = face(agent, "invoke", ask(), config())
+    assert first["structured_response"] == expected
+    events = {event.kind: event for event in world.log.events("t")}
+    assert list(events) == ["user", "assistant:0", "tool:c1", "assistant:1", "done"]
+    assert events["assistant:1"].body["structured"]["value"] == args
+    again = face(agent, "invoke", ask(), config())
+    assert again["structured_response"] == expected
+    assert type(again["structured_response"]) is type(expected)
+    assert [message.type for message in again["messages"]] == ["human", "ai", "tool", "ai", "tool"]
+    assert (world.payments, model.calls) == ([5], 2)
+    check_valid(again["messages"])
+    assert world.log.verify("t").is_intact
+
+
+def test_a_structured_answer_of_a_provider_comes_back_to_a_turn_that_goes_on(world: World) -> None:
+    @after_model
+    def fail_once(state: Any, runtime: Any) -> None:
+        if faults:
+            raise faults.pop()
+
+    faults: list[Exception] = [RuntimeError("down")]
+    answer = AIMessage('{"word": "calm", "since": "2026-01-02"}')
+    model = ScriptedChatModel(responses=[answer])
+    agent: Any = create_agent(
+        model,
+        [],
+        middleware=[DurableTurnsMiddleware(world.log), fail_once],
+        checkpointer=world.saver,
+        response_format=ProviderStrategy(Mood),
+    )
+    with pytest.raises(RuntimeError):
+        agent.invoke(ask(), config())
+    assert agent.invoke(ask(), config())["structured_response"] == Mood(word="calm", since=datetime.date(2026, 1, 2))
+    assert model.calls == 1
+
+
+def test_a_history_that_another_middleware_shortens_is_no_new_turn(world: World) -> None:
+    from langchain.agents.middleware import before_model as as_before_model
+    from langchain_core.messages import RemoveMessage
+    from langgraph.graph.message import REMOVE_ALL_MESSAGES
+
+    @as_before_model
+    def shorten(state: Any, runtime: Any) -> dict[str, Any] | None:
+        kept = [message for message in state["messages"] if not message.text.startswith("old")]
+        return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *kept]}
+
+    replies = ["old answer", call(), RuntimeError("down"), "done"]
+    agent, model = world.agent(*replies, middleware=[shorten])
+    agent.invoke(ask("old question", "m0"), config(None))
+    with pytest.raises(RuntimeError):
+        agent.invoke(ask(message_id="m1"), config(None))
+    for _ in range(2):
+        found = agent.invoke(ask(message_id="m1"), config(None))
+        assert found["messages"][-1].text == "done"
+        assert (world.payments, model.calls) == ([5], 4)
+
+
+@pytest.mark.parametrize("turn_id", [None, "turn-1"])
+def test_a_summary_in_place_of_the_question_does_not_start_the_turn_again(world: World, turn_id: str | None) -> None:
+    from langchain.agents.middleware import before_model as as_before_model
+    from langchain_core.messages import RemoveMessage
+    from langgraph.graph.message import REMOVE_ALL_MESSAGES
+
+    @as_before_model
+    def summarize(state: Any, runtime: Any) -> dict[str, Any] | None:
+        if len(state["messages"]) < 3:
+            return None
+        summary = HumanMessage("They pay.", additional_kwargs={"lc_source": "summarization"})
+        return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), summary, *state["messages"][-2:]]}
+
+    agent, model = world.agent(call(1, "c1"), call(2, "c2"), call(3, "c3"), "done", middleware=[summarize])
+    assert agent.invoke(ask(message_id="m1"), config(turn_id))["messages"][-1].text == "done"
+    assert (world.payments, model.calls) == ([1, 2, 3], 4)
+    assert world.log.answer("t", turn_id or "m1") is not None
 
 
 def test_ids_that_come_again_or_are_empty_are_other_calls(world: World) -> None:
@@ -319,8 +589,6 @@ def test_a_slow_tool_keeps_its_claim_and_waiting_ends(world: World) -> None:
 
 
 def test_answers_changed_by_other_middleware_are_what_is_given_again(world: World) -> None:
-    from langchain.agents.middleware import after_model
-
     @after_model
     def redact(state: Any, runtime: Any) -> dict[str, Any]:
         last = state["messages"][-1]

@@ -43,14 +43,14 @@ def run(folder: Path, point: str, face: str, *more: str) -> tuple[int, dict[str,
     return process.returncode, json.loads(process.stdout) if process.returncode == 0 else None
 
 
-def check(folder: Path, found: dict[str, Any] | None) -> None:
+def check(folder: Path, found: dict[str, Any] | None, *, turns: int = 1, payments: int = 1) -> None:
     assert found is not None
-    assert (folder / "ledger").read_text() == "5\n"
+    assert (folder / "ledger").read_text() == "5\n" * payments
     assert found["answer"] == "It is paid."
     assert found["types"].count("human") == 1
     assert found["types"][0] == "human"
-    assert found["log"].count("user") == 1
-    assert found["log"].count("done") == 1
+    assert found["log"].count("user") == turns
+    assert found["log"].count("done") == turns
     assert found["intact"]
     waiting: list[str] = []
     for calls, result in zip(found["calls"], found["results"], strict=True):
@@ -96,10 +96,48 @@ def test_killed_twice(tmp_path: Path, first: str) -> None:
     "point", ["inner_before_tool", "before_effect", "after_effect", "outer_after_tool", "outer_end"]
 )
 def test_killed_after_a_human_approved(tmp_path: Path, point: str) -> None:
-    run(tmp_path, "nowhere", "sync", "ask")
-    code, _ = run(tmp_path, point, "sync", "approve")
+    run(tmp_path, "nowhere", "sync", "human: ask")
+    code, _ = run(tmp_path, point, "sync", "human: approve")
     assert code == -9
-    _, found = run(tmp_path, "nowhere", "sync", "go on")
+    _, found = run(tmp_path, "nowhere", "sync", "human: go on")
     if found is not None and found["log"].count("done") == 0:  # it paid nothing and asks the human again
-        _, found = run(tmp_path, "nowhere", "sync", "approve")
+        _, found = run(tmp_path, "nowhere", "sync", "human: approve")
     check(tmp_path, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", BOUNDARIES)
+def test_every_boundary_without_a_turn_id(tmp_path: Path, point: str) -> None:
+    code, _ = run(tmp_path, point, "sync", "by message id")
+    assert code == -9, f"{point} was not reached"
+    for _ in range(2):
+        _, found = run(tmp_path, "nowhere", "sync", "by message id")
+        check(tmp_path, found)
+
+
+IN_A_RUN = [
+    point for point in BOUNDARIES if "checkpoint" not in point and "begin" not in point and "effect" not in point
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [*IN_A_RUN, "before_checkpoint:2", "after_checkpoint:3"])
+def test_killed_while_an_answered_turn_is_asked_again(tmp_path: Path, point: str) -> None:
+    run(tmp_path, "nowhere", "sync", "by message id")
+    code, _ = run(tmp_path, point, "sync", "again")
+    assert code == (
+        0 if point == "inner_before_tool" or point == "inner_after_tool" else -9
+    )  # the tool is not run again
+    _, found = run(tmp_path, "nowhere", "sync", "again")
+    check(tmp_path, found, turns=2 if code == -9 and point != "outer_end" else 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["inner_before_call", "outer_after_call", "after_effect", "outer_after_tool"])
+def test_killed_on_a_fork(tmp_path: Path, point: str) -> None:
+    run(tmp_path, "nowhere", "sync", "by message id")
+    code, _ = run(tmp_path, point, "sync", "fork")
+    assert code == -9
+    for turns in (2, 3):  # the second time it is answered, and asked again
+        _, found = run(tmp_path, "nowhere", "sync", "fork")
+        check(tmp_path, found, turns=turns, payments=2)  # an edited message is another turn, with effects of its own

@@ -1,4 +1,9 @@
-"""A worker that runs one turn and is killed (signal 9) at a named point: ``python turns_worker.py FOLDER POINT FACE``.
+"""A worker that runs one turn and is killed (signal 9) at a named point.
+
+    python turns_worker.py FOLDER POINT FACE [HOW]
+
+HOW: "ask" (under a turn id), "by message id", "again" (an answered turn, from its first checkpoint), "fork" (with an
+edited message), or what a human in the loop does: "human: ask", "human: approve", "human: go on".
 
 The ledger is a file the payment tool appends to: what the outside world saw. The model is scripted to do what it is
 told: if the outcome of a payment is unknown, it looks into the ledger and pays only if nothing is there.
@@ -122,17 +127,25 @@ def main() -> None:
             DurableTurnsMiddleware(log, safe_to_repeat={"look_up"}, lease_seconds=0.5),
             Killer("inner"),
         ]
-        given: Any = {"messages": [HumanMessage("pay 5")]}
-        if len(sys.argv) > 4:
-            middleware.append(HumanInTheLoopMiddleware(interrupt_on={"pay": True}))
-            given = {
-                "ask": given,
-                "approve": Command(resume={"decisions": [{"type": "approve"}]}),
-                "go on": None,
-            }[sys.argv[4]]
         model = ScriptedChatModel(responses=[decide], on_exhausted="repeat")
+        how = sys.argv[4] if len(sys.argv) > 4 else "ask"
+        config: Any = {"configurable": {"thread_id": "t", "turn_id": "turn-1"}}
+        given: Any = {"messages": [HumanMessage("pay 5")]}
+        if how.startswith("human: "):
+            middleware.append(HumanInTheLoopMiddleware(interrupt_on={"pay": True}))
         agent: Any = create_agent(model, [pay, look_up], middleware=middleware, checkpointer=saver)
-        config = {"configurable": {"thread_id": "t", "turn_id": "turn-1"}}
+        if how in ("by message id", "again", "fork"):
+            del config["configurable"]["turn_id"]
+            given = {"messages": [HumanMessage("pay 5", id="m1")]}
+        if how in ("again", "fork"):
+            states = [state for state in agent.get_state_history(config) if state.next == ("model",)]
+            config, given = states[-1].config, None
+        if how == "fork":
+            config = agent.update_state(config, {"messages": [HumanMessage("pay 5 now", id="m1")]})
+        if how == "human: approve":
+            given = Command(resume={"decisions": [{"type": "approve"}]})
+        if how == "human: go on":
+            given = None
         found = asyncio.run(agent.ainvoke(given, config)) if face == "async" else agent.invoke(given, config)
         messages = found["messages"]
         print(
