@@ -20,7 +20,7 @@ from langmem_harness.middleware.compaction_limits import RETRY_SHARE, LearnedLim
 from langmem_harness.middleware.compaction_plan import CallPlanner, PlannedCall
 from langmem_harness.middleware.compaction_state import CompactionState
 from langmem_harness.middleware.compaction_summaries import CompactionSummaries
-from langmem_harness.middleware.compaction_window import WindowSize, is_context_overflow, thread_of_run
+from langmem_harness.middleware.compaction_window import WindowSize, is_context_overflow, thread_of_run, whole_history
 from langmem_harness.summaries.record import SummaryRecord
 from langmem_harness.summaries.service import SummaryOutcome, SummaryService
 from langmem_harness.window.fit import FittedRequest
@@ -195,7 +195,11 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         learned = self._limits.limit_for(model, state.get("compaction_limits"))
         planned: PlannedCall = yield place(lambda: self._planner.plan(request, learned_tokens=learned))
         outcome = yield from self._summaries.asking(
-            planned.plan.omitted, state, request.runtime, planned.thread_id, history=planned.history
+            planned.plan.omitted,
+            state,
+            request.runtime,
+            planned.thread_id,
+            history=whole_history(request, planned.history),
         )
         call = yield from self._finish(planned, outcome)
         self._report(call)

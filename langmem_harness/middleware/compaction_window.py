@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,18 @@ def split_request(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[P
             placed.append(PlacedMessage(message=message, before=position - len(placed)))
     only_in_request = {id(one.message) for one in placed}
     return [message for message in messages if id(message) not in only_in_request], placed
+
+
+def whole_history(request: ModelRequest[Any], history: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+    """The thread, with the messages of the request in the place of its own: what another middleware left out of the
+    request was not deleted."""
+    stored: Sequence[BaseMessage] = request.state.get("messages", ())
+    if len(stored) == len(history):
+        return history
+    in_request = {message.id: message for message in history if message.id is not None}
+    stored_ids = {message.id for message in stored}
+    added = [message for message in history if message.id is None or message.id not in stored_ids]
+    return [*(in_request.get(message.id, message) if message.id else message for message in stored), *added]
 
 
 def _is_placed_kind(message: BaseMessage) -> bool:

@@ -73,26 +73,28 @@ def plan_summary(
         name: Gives the identities of messages.
     """
     present = name(messages)
-    everywhere = present if history is None else name(history)
-    ids = {identity for identity, _ in everywhere}
+    everywhere: list[Identity] | None = None  # only looked at for records that do not simply fit: threads are long
     fresh: list[tuple[int, SummaryRecord, list[int]]] = []
     stale: list[tuple[int, SummaryRecord, StalenessReport]] = []
     for record in records:
         if record.purpose != purpose or record.policy != policy or record.kind != "history":
             continue
+        positions = match_sources(record, present)
+        if positions is None and everywhere is None:
+            everywhere = present if history is None else name(history)
         report = check_identities(
             record,
-            everywhere,
+            present if positions is not None or everywhere is None else everywhere,
             policy_fingerprint=policy_fingerprint,
             prompt_version=prompt_version,
             model=model,
             ttl=ttl,
             now=now,
         )
-        positions = match_sources(record, present)
         if positions is not None and not report.is_stale:
             fresh.append((len(positions), record, positions))
         elif positions is not None or _ABOUT_SOURCES & set(report.reasons):
+            ids = {identity for identity, _ in everywhere or present}
             overlap = sum(identity in ids for identity in record.source_message_ids)
             if overlap and not _is_of_another_branch(record, report, ids, carried_ids):
                 stale.append((overlap, record, report))
