@@ -6,6 +6,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from langchain.agents.middleware import ContextEditingMiddleware, ModelRequest, ModelResponse, SummarizationMiddleware
@@ -13,9 +14,13 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.tools import StructuredTool
 
 from langmem_harness.cli.simulate import simulation_cells
-from langmem_harness.evaluation.simulation import CONTENDERS, Scenario, simulate_run
+from langmem_harness.evaluation.datasets import load_beam_chats
+from langmem_harness.evaluation.simulation import CONTENDERS, Scenario, combine_reports, simulate_chat, simulate_run
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.testing import ScriptedChatModel
+
+_HEADINGS = """| middleware | reusable | breaks | largest | task | newest | coverage | thread | billed |
+|---|---:|---:|---:|---:|---:|---:|---|---:|"""
 
 NEVER = 100_000_000
 """A trigger that is not reached: measured is what a middleware costs when it has nothing to do."""
@@ -27,6 +32,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--tools", type=int, default=25)
     parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--data", type=Path, help="a folder with BEAM chats, at any depth")
     arguments = parser.parse_args(argv)
     print(f"\nAdded to a model call, not triggering: {arguments.messages:,} messages, {arguments.tools} tools\n")
     print("| middleware | p50 ms | p95 ms | first call ms |")
@@ -40,10 +46,20 @@ def main(argv: list[str]) -> None:
             f"\n{scenario.tool_calls} tool calls of about {scenario.result_tokens:,} tokens, "
             f"trigger {scenario.trigger_tokens:,}, keep {keep:,}\n"
         )
-        print("| middleware | reusable | breaks | largest | task | newest | coverage | thread | billed |")
-        print("|---|---:|---:|---:|---:|---:|---:|---|---:|")
+        print(_HEADINGS)
         for name in CONTENDERS:
             print("| " + " | ".join([name, *simulation_cells(simulate_run(name, scenario))]) + " |")
+    if arguments.data is None:
+        print("\nBEAM chats: not measured, no --data FOLDER was given")
+        return
+    chats = load_beam_chats(arguments.data)
+    for trigger, keep in ((100_000, 30_000), (32_000, 10_000)):
+        scenario = Scenario(trigger_tokens=trigger, keep_tokens=keep)
+        print(f"\n{len(chats)} BEAM chats turn by turn, trigger {trigger:,}, keep {keep:,}\n")
+        print(_HEADINGS)
+        for name in CONTENDERS:
+            report = combine_reports([simulate_chat(name, chat, scenario) for chat in chats.values()])
+            print("| " + " | ".join([name, *simulation_cells(report)]) + " |", flush=True)
 
 
 def _measure(messages: int, tools: int, repeat: int) -> dict[str, tuple[float, list[float]]]:

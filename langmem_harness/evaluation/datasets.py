@@ -16,10 +16,16 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+
 from langmem_harness.errors import ConfigurationError, RecordError
+
+UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
+"""Stands for a date that cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +38,39 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One utterance of a dialogue.
+
+    Attributes:
+        key: Its key in `Collection.items`.
+        thread: The session it belongs to.
+        speaker: A name, ``"user"`` or ``"assistant"``.
+        text: What was said, with what a shared picture shows.
+        said_at: Aware UTC, to the day; `UNDATED` when the date cannot be read.
+    """
+
+    key: str
+    thread: str
+    speaker: str
+    text: str
+    said_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Collection:
-    """What is searched together: items by key, in their order, and the questions about them."""
+    """What is searched together.
+
+    Attributes:
+        name: Of the conversation.
+        items: Texts by key, in their order; of dialogues with date and speaker.
+        questions: About them.
+        turns: The same items taken apart, where they are a dialogue; else empty.
+    """
 
     name: str
     items: dict[str, str]
     questions: tuple[Question, ...]
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +116,13 @@ def load_dataset(name: str, folder: Path) -> Dataset:
 def _load_locomo(folder: Path) -> Iterator[Collection]:
     (path,) = _find(folder, "locomo10.json", "locomo")[:1]
     for sample in _read_json(path):
-        items = {}
+        items, turns = {}, []
         for message, date in _sessions(sample["conversation"]):
-            items[message["dia_id"]] = _dialogue_line(
-                date, message["speaker"], message.get("text", ""), message.get("blip_caption")
-            )
-        yield _dialogue(str(sample["sample_id"]), items, sample["qa"], leave_out={"5"})
+            key, speaker, caption = message["dia_id"], message["speaker"], message.get("blip_caption")
+            text = message.get("text", "") + (f" [shares a photo of {caption}]" if caption else "")
+            items[key] = f"[{date}] {speaker}: {text}"
+            turns.append(_turn(key, key.partition(":")[0], speaker, text, date))
+        yield _dialogue(str(sample["sample_id"]), items, turns, sample["qa"], leave_out={"5"})
 
 
 def _load_realtalk(folder: Path) -> Iterator[Collection]:
@@ -97,12 +131,13 @@ def _load_realtalk(folder: Path) -> Iterator[Collection]:
         raise ConfigurationError(f"realtalk: no chat with session_N and qa was found below {str(folder)!r}")
     for path in chats:
         chat = _read_json(path)
-        items = {}
-        for message, date in _sessions(chat):
-            items[message["dia_id"]] = _dialogue_line(
-                message.get("date_time", date), message["speaker"], message.get("clean_text", ""), None
-            )
-        yield _dialogue(path.stem, items, chat["qa"], leave_out=set())
+        items, turns = {}, []
+        for message, session_date in _sessions(chat):
+            key, speaker, text = message["dia_id"], message["speaker"], message.get("clean_text", "")
+            date = message.get("date_time", session_date)
+            items[key] = f"[{date}] {speaker}: {text}"
+            turns.append(_turn(key, key.partition(":")[0], speaker, text, date))
+        yield _dialogue(path.stem, items, turns, chat["qa"], leave_out=set())
 
 
 def _looks_like_realtalk(path: Path) -> bool:
@@ -120,12 +155,34 @@ def _sessions(conversation: dict[str, Any]) -> Iterator[tuple[dict[str, Any], st
             yield message, date
 
 
-def _dialogue_line(date: str, speaker: str, text: str, caption: str | None) -> str:
-    shared = f" [shares a photo of {caption}]" if caption else ""
-    return f"[{date}] {speaker}: {text}{shared}"
+def _turn(key: str, thread: str, speaker: str, text: str, date: str) -> Turn:
+    return Turn(key=key, thread=thread, speaker=speaker, text=text, said_at=parse_date(date))
 
 
-def _dialogue(name: str, items: dict[str, str], entries: list[dict[str, Any]], leave_out: set[str]) -> Collection:
+def parse_date(text: str) -> datetime:
+    """The day in a date as the sets write it (``"1:56 pm on 8 May, 2023"``, ``"29.12.2023, 10:00:00"``,
+    ``"March-15-2024"``), or `UNDATED`."""
+    if found := re.search(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", text):
+        day, month, year = map(int, found.groups())
+    elif found := re.search(r"(\d{1,2}) ([A-Za-z]{3})[a-z]*,? (\d{4})", text):
+        day, month, year = int(found[1]), _month(found[2]), int(found[3])
+    elif found := re.search(r"([A-Za-z]{3})[a-z]*-(\d{1,2})-(\d{4})", text):
+        day, month, year = int(found[2]), _month(found[1]), int(found[3])
+    else:
+        return UNDATED
+    try:
+        return datetime(year, month, day, tzinfo=UTC)
+    except ValueError:  # no such day
+        return UNDATED
+
+
+def _month(name: str) -> int:
+    return "janfebmaraprmayjunjulaugsepoctnovdec".find(name.lower()) // 3 + 1
+
+
+def _dialogue(
+    name: str, items: dict[str, str], turns: list[Turn], entries: list[dict[str, Any]], leave_out: set[str]
+) -> Collection:
     questions = []
     for entry in entries:
         category = str(entry.get("category"))
@@ -134,7 +191,7 @@ def _dialogue(name: str, items: dict[str, str], entries: list[dict[str, Any]], l
         gold = {f"D{int(session)}:{int(number)}" for session, number in written} & items.keys()
         if gold and category not in leave_out:
             questions.append(Question(text=str(entry["question"]), gold=frozenset(gold), category=category))
-    return Collection(name=name, items=items, questions=tuple(questions))
+    return Collection(name=name, items=items, questions=tuple(questions), turns=tuple(turns))
 
 
 _BEAM_TURN_MARK = re.compile(r"\s*->->[\s\w,/.-]*$")
@@ -145,17 +202,34 @@ def _load_beam(folder: Path) -> Iterator[Collection]:
     if not chats:
         raise ConfigurationError(f"beam: no chat.json below {str(folder)!r} has its probing_questions.json beside it")
     for path in chats:
-        items = {}
+        items, turns = {}, []
         for message, date in _beam_messages(_read_json(path), ""):
-            text = _BEAM_TURN_MARK.sub("", message["content"])
-            items[str(message["id"])] = f"[{date}] {message['role']}: {text}"
+            key, role, text = str(message["id"]), message["role"], _BEAM_TURN_MARK.sub("", message["content"])
+            items[key] = f"[{date}] {role}: {text}"
+            turns.append(_turn(key, "chat", role, text, date))
         questions = []
         for category, entries in _read_json(_beam_questions_path(path)).items():
             for entry in entries:
                 gold = {str(number) for number in _integers(entry.get("source_chat_ids"))} & items.keys()
                 if gold:
                     questions.append(Question(text=entry["question"], gold=frozenset(gold), category=category))
-        yield Collection(name=f"{path.parent.parent.name}/{path.parent.name}", items=items, questions=tuple(questions))
+        name = f"{path.parent.parent.name}/{path.parent.name}"
+        yield Collection(name=name, items=items, questions=tuple(questions), turns=tuple(turns))
+
+
+def load_beam_chats(folder: Path) -> dict[str, list[BaseMessage]]:
+    """The chats of BEAM as messages, by name, turn marks left out.
+
+    Raises:
+        ConfigurationError: No ``chat.json`` lies below the folder.
+    """
+    return {
+        f"{path.parent.parent.name}/{path.parent.name}": [
+            (HumanMessage if message["role"] == "user" else AIMessage)(_BEAM_TURN_MARK.sub("", message["content"]))
+            for message, _ in _beam_messages(_read_json(path), "")
+        ]
+        for path in _find(folder, "chat.json", "beam")
+    }
 
 
 def _beam_questions_path(chat: Path) -> Path:

@@ -1,8 +1,8 @@
 """One long run with different middleware: what each model call sees, and what it costs.
 
 The run is the one that breaks most policies: one user message, then forty tool calls of about 5,000 tokens each, so
-that the task is far back and everything between it and the newest result is one open turn. It goes through a real
-`create_agent` graph; only the chat model is scripted.
+that the task is far back and everything between it and the newest result is one open turn. Or it is a chat that people
+had with an assistant, turn by turn. Either goes through a real `create_agent` graph; only the chat model is scripted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from langchain.agents.middleware import (
     SummarizationMiddleware,
 )
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langmem_harness.errors import ConfigurationError
@@ -196,49 +196,101 @@ def simulate_run(name: str, scenario: Scenario | None = None) -> SimulationRepor
     Raises:
         ConfigurationError: Unknown name.
     """
+    scenario = scenario or Scenario()
+    results = _result_texts(scenario)
+    tool = StructuredTool.from_function(
+        lambda page: results[page], name="read_invoices", description=_ABOUT, args_schema=_ARGUMENTS
+    )
+    said = [HumanMessage(TASK)]
+    return _simulate(name, scenario, "You check invoices. Be exact.", [said], _script(scenario), [tool])
+
+
+def simulate_chat(name: str, messages: Sequence[BaseMessage], scenario: Scenario) -> SimulationReport:
+    """Play a chat without tools, one call for each answer, with one of `CONTENDERS`.
+
+    Args:
+        name: The middleware.
+        messages: Human and AI messages; what was said up to an answer is sent together. After the last answer nothing
+            is played. The task is the first human message.
+        scenario: Window, trigger and keep; the rest of it has no meaning here.
+
+    Raises:
+        ConfigurationError: Unknown name, or no answer to a human message.
+    """
+    turns: list[list[BaseMessage]] = [[]]
+    script: list[AIMessage] = []
+    for message in messages:
+        if not isinstance(message, AIMessage):
+            turns[-1].append(message)
+        elif turns[-1]:
+            script.append(message)
+            turns.append([])
+    if not script:
+        raise ConfigurationError("a chat needs a message and an answer to it")
+    return _simulate(name, scenario, None, turns[:-1], script, [])
+
+
+def _simulate(
+    name: str,
+    scenario: Scenario,
+    system_prompt: str | None,
+    turns: Sequence[list[BaseMessage]],
+    script: Sequence[AIMessage],
+    tools: Sequence[BaseTool],
+) -> SimulationReport:
     if name not in CONTENDERS:
         raise ConfigurationError(f"unknown middleware {name!r}; known are {', '.join(map(repr, CONTENDERS))}")
-    scenario = scenario or Scenario()
     summaries = _Summaries()
     events: list[MemoryEvent] = []
-    probe = _RunProbe()
-    results = _result_texts(scenario)
+    probe = _RunProbe(next(message for message in turns[0] if isinstance(message, HumanMessage)))
     agent: Any = create_agent(
-        ScriptedChatModel(responses=_script(scenario), profile={"max_input_tokens": scenario.window_tokens}),
-        tools=[
-            StructuredTool.from_function(
-                lambda page: results[page], name="read_invoices", description=_ABOUT, args_schema=_ARGUMENTS
-            )
-        ],
-        system_prompt="You check invoices. Be exact.",
+        ScriptedChatModel(responses=script, profile={"max_input_tokens": scenario.window_tokens}),
+        tools=tools,
+        system_prompt=system_prompt,
         middleware=[*CONTENDERS[name](scenario, summaries, events), probe],
         checkpointer=InMemorySaver(),
     )
-    config = {"configurable": {"thread_id": "simulation"}, "recursion_limit": 10 * scenario.tool_calls + 100}
-    final = agent.invoke({"messages": [HumanMessage(TASK)]}, config)
+    config = {"configurable": {"thread_id": "simulation"}, "recursion_limit": 10 * len(script) + 100}
+    for said in turns:
+        final = agent.invoke({"messages": said}, config)
     written = [event for event in events if isinstance(event, SummaryWritten)]
+    tool_results = sum(len(message.tool_calls) for message in script)
     return SimulationReport(
         name=name,
         calls=tuple(probe.calls),
         task_visible=probe.task_visible,
         newest_visible=probe.newest_visible,
-        thread_unchanged=len(final["messages"]) == 2 * scenario.tool_calls + 2,
+        thread_unchanged=len(final["messages"]) == sum(map(len, turns)) + len(script) + tool_results,
         coverage=min((event.coverage for event in written), default=None),
         summarizer_tokens=summaries.tokens,
+    )
+
+
+def combine_reports(reports: Sequence[SimulationReport]) -> SimulationReport:
+    """One report over several runs of the same middleware, as if they were one; at least one."""
+    return SimulationReport(
+        name=reports[0].name,
+        calls=tuple(call for report in reports for call in report.calls),
+        task_visible=sum(report.task_visible for report in reports),
+        newest_visible=sum(report.newest_visible for report in reports),
+        thread_unchanged=all(report.thread_unchanged for report in reports),
+        coverage=min((report.coverage for report in reports if report.coverage is not None), default=None),
+        summarizer_tokens=sum(report.summarizer_tokens for report in reports),
     )
 
 
 class _RunProbe(RequestProbe):
     """Measures requests, and looks for the task and the newest message in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: HumanMessage) -> None:
         super().__init__()
+        self._task = content_hash(task)
         self.task_visible = 0
         self.newest_visible = 0
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         hashes = {content_hash(message) for message in request.messages}
-        self.task_visible += content_hash(HumanMessage(TASK)) in hashes
+        self.task_visible += self._task in hashes
         self.newest_visible += content_hash(request.state["messages"][-1]) in hashes
         return super().wrap_model_call(request, handler)
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from benchmarks import retrieval as benchmark
 from langmem_harness.errors import ConfigurationError, RecordError
-from langmem_harness.evaluation.datasets import DATASETS, Collection, Dataset, Question, load_dataset
+from langmem_harness.evaluation.datasets import (
+    DATASETS,
+    UNDATED,
+    Collection,
+    Dataset,
+    Question,
+    Turn,
+    load_beam_chats,
+    load_dataset,
+    parse_date,
+)
 from langmem_harness.evaluation.retrieval import Search, measure_retrieval, render_retrieval_table
 
 LOCOMO = [
@@ -113,6 +124,14 @@ def test_locomo(data: Path) -> None:
         "D10:1": "[9 May, 2023] Bo: I moved to Lisbon.",
     }
     assert list(conversation.items) == ["D2:1", "D2:2", "D10:1"]
+    assert [turn.key for turn in conversation.turns] == list(conversation.items)
+    assert conversation.turns[0] == Turn(
+        key="D2:1",
+        thread="D2",
+        speaker="Ada",
+        text="I adopted a cat. [shares a photo of a grey cat]",
+        said_at=datetime(2023, 5, 8, tzinfo=UTC),
+    )
     assert conversation.questions == (
         Question(text="What did Ada adopt?", gold=frozenset({"D2:1"}), category="4"),
         Question(text="Where does Bo live?", gold=frozenset({"D2:2", "D10:1"}), category="1"),
@@ -123,6 +142,23 @@ def test_realtalk(data: Path) -> None:
     (chat,) = load_dataset("realtalk", data).collections
     assert chat.items["D1:2"] == "[29.12.2023, 10:01:00] Bo: I run at six"
     assert chat.questions[0].gold == {"D1:2"}
+    assert chat.turns[1].said_at == datetime(2023, 12, 29, tzinfo=UTC)
+    assert chat.turns[1].text == "I run at six"
+
+
+def test_dates_that_cannot_be_read() -> None:
+    for text in ("", "soon", "31.02.2024", "99 May, 2023", "8 Foo, 2023", "Foo-15-2024"):
+        assert parse_date(text) == UNDATED
+    assert parse_date("7:55 pm on 9 June, 2023") == datetime(2023, 6, 9, tzinfo=UTC)
+
+
+def test_beam_chats_are_messages(data: Path) -> None:
+    chats = load_beam_chats(data)
+    assert list(chats) == ["100K/2", "100K/10"]
+    assert [(message.type, message.content) for message in chats["100K/2"]] == [
+        ("human", "My first sprint ends on March 29."),
+        ("ai", "Noted."),
+    ]
 
 
 def test_beam(data: Path) -> None:
@@ -133,6 +169,9 @@ def test_beam(data: Path) -> None:
         "1": "[March-15-2024] assistant: Noted.",
     }
     assert [question.gold for question in dataset.collections[0].questions] == [{"0"}, {"0", "1"}]
+    turn = dataset.collections[0].turns[0]
+    assert (turn.speaker, turn.text) == ("user", "My first sprint ends on March 29.")
+    assert turn.said_at == datetime(2024, 3, 15, tzinfo=UTC)
     assert dataset.question_count == 4
 
 
