@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -74,9 +75,12 @@ def ensemble_retriever(embeddings: Embeddings) -> System:
         ImportError: langchain-classic, langchain-community or rank_bm25 is not installed.
     """
     import rank_bm25  # noqa: F401 - what BM25Retriever needs, and only says so when it is used
-    from langchain_classic.retrievers import EnsembleRetriever
-    from langchain_community.retrievers import BM25Retriever
-    from langchain_community.vectorstores import FAISS
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # langchain-community says that its days are numbered
+        from langchain_classic.retrievers import EnsembleRetriever
+        from langchain_community.retrievers import BM25Retriever
+        from langchain_community.vectorstores import FAISS
     from langchain_core.documents import Document
 
     def system(collection: Collection) -> Search:
