@@ -19,6 +19,7 @@ from langmem_harness.errors import ConfigurationError, MissingExtraError, Storag
 from langmem_harness.events import EventCallback
 from langmem_harness.memory.service import DEFAULT_REDACTOR
 from langmem_harness.memory.settings import TextRedactor
+from langmem_harness.memory.tools import LIST_MEMORIES, SEARCH_HISTORY, SEARCH_MEMORY
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.middleware.long_term import LongTermMemoryMiddleware, Mode
 from langmem_harness.middleware.tool_output import ToolOutputSummarizationMiddleware
@@ -33,6 +34,9 @@ from langmem_harness.window.limits import Size, TriggerForm
 
 THREADS_FILE = "threads.sqlite"
 MEMORY_FILE = "memory.sqlite"
+
+MEMORY_READERS = frozenset({SEARCH_MEMORY, LIST_MEMORIES, SEARCH_HISTORY})
+"""Memory tools that change nothing: they run again when an interrupted turn goes on."""
 
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -79,9 +83,9 @@ class AgentMemory:
         history: bool = False,
         redactor: TextRedactor | None = DEFAULT_REDACTOR,
         tool_output_trigger: ToolOutputTrigger | None = ("tokens", 2_000),
-        durable_turns: bool = False,
+        durable_turns: bool = True,
     ) -> list[AgentMiddleware[Any, Any, Any]]:
-        """The recommended stack, outermost first: (durable turns,) long-term memory, compaction, tool outputs.
+        """The recommended stack, outermost first: durable turns, long-term memory, compaction, tool outputs.
 
         Recalled memories are added outside compaction, so that they are measured with everything else; tool outputs are
         shortened innermost, before anything else sees them. Each class also works alone, with more settings.
@@ -99,13 +103,13 @@ class AgentMemory:
                 ``search_history``. Off: only what was saved or promoted is remembered.
             redactor: Takes secrets and personal data out of what memory stores, searches with and recalls; None: off.
             tool_output_trigger: Results above this are stored and shortened; None leaves them as they are.
-            durable_turns: Log every step, so that a retried turn repeats no side effect. A run with the same thread and
-                the same turn (``turn_id``, else the id of the human message) then is a retry, also from an older
-                checkpoint: to ask anew, pass a new ``turn_id``.
+            durable_turns: Log every step, so that a retried turn repeats no side effect. The run needs a thread id.
+                Mark your own tools that may run again with ``metadata={"safe_to_repeat": True}``.
         """
         stack: list[AgentMiddleware[Any, Any, Any]] = []
         if durable_turns:
-            stack.append(DurableTurnsMiddleware(self.thread_log, on_event=self._on_event))
+            turns = DurableTurnsMiddleware(self.thread_log, safe_to_repeat=MEMORY_READERS, on_event=self._on_event)
+            stack.append(turns)
         own_tools: list[BaseTool] = []
         if memory_mode is not None:
             long_term = LongTermMemoryMiddleware(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 
 from langmem_harness import MemoryContext, open_memory
 from langmem_harness.errors import (
@@ -240,6 +240,44 @@ def test_the_stack_compacts_offloads_and_recalls_together(face: Face) -> None:
     assert any("I prefer tea" in message.text for message in last[1:-1])
     assert last[-1].text == "which drink do I prefer?"
     assert all(len(message.text) < 10_000 for message in last)
+
+
+def test_a_turn_of_the_recommended_stack_is_done_once_and_can_be_asked_again(face: Face) -> None:
+    paid: list[int] = []
+    events: list[Any] = []
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    first, second = (
+        AIMessage("", tool_calls=[{"id": call_id, "name": "pay", "args": {"amount": 5}}]) for call_id in ("c1", "c2")
+    )
+    look = AIMessage("", tool_calls=[{"id": "c3", "name": "search_memory", "args": {"query": "payments"}}])
+    model = ScriptedChatModel(responses=[first, look, RuntimeError("down"), "it is paid", second, "as I said: paid"])
+    question = {"messages": [HumanMessage("Pay 5.", id="m1")]}
+    with open_memory(":memory:", on_event=events.append) as memory:
+        agent = create_agent(
+            model,
+            tools=[pay],
+            checkpointer=memory.checkpointer,
+            store=memory.store,
+            middleware=memory.middleware(),
+            context_schema=MemoryContext,
+        )
+        with pytest.raises(RuntimeError):
+            face(agent, "invoke", question, CONFIG, context=ADA)
+        for _ in range(2):
+            told = face(agent, "invoke", question, CONFIG, context=ADA)
+            assert told["messages"][-1].text == "it is paid"
+        assert (paid, model.calls) == ([5], 4)
+        states = [state for state in agent.get_state_history(CONFIG) if state.next == ("model",)]
+        again = face(agent, "invoke", None, states[-1].config, context=ADA)
+        assert again["messages"][-1].text == "as I said: paid"
+        assert paid == [5]
+        assert memory.thread_log.verify("t1").is_intact
+    assert "asked_again" in [event.action for event in events if event.kind == "turn_replayed"]
 
 
 def test_the_local_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

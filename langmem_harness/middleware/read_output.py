@@ -139,7 +139,13 @@ def create_read_tool_output_tool(
     ) -> ToolMessage:
         return await adrive(body(handle, offset, limit, pattern, runtime))
 
-    tool = ReadToolOutput.from_function(func=read, coroutine=aread, name=READ_TOOL_OUTPUT, description=_DESCRIPTION)
+    tool = ReadToolOutput.from_function(
+        func=read,
+        coroutine=aread,
+        name=READ_TOOL_OUTPUT,
+        description=_DESCRIPTION,
+        metadata={"safe_to_repeat": True},  # for durable turns: it only reads
+    )
     return cast(ReadToolOutput, tool)  # from_function builds the class it is called on
 
 
