@@ -15,6 +15,7 @@ from rich.table import Table
 
 from langmem_harness.errors import NotFoundError, StorageUnavailableError
 from langmem_harness.memory import LongTermMemory
+from langmem_harness.memory.scope import DEFAULT_TENANT, MemoryScope
 from langmem_harness.sqlite import Database
 from langmem_harness.store import FaissStore
 from langmem_harness.threads import Retention, SqliteCheckpointer, ThreadLog, import_langgraph_file
@@ -35,12 +36,13 @@ def list_threads(memory: Location = HERE, as_json: AsJson = False) -> None:
     """Threads with their checkpoints, turns and log entries."""
     with _opened(memory) as (saver, log):
         rows = []
-        for thread_id in sorted({*saver.thread_ids(), *log.thread_ids()}):
+        checkpoints = saver.checkpoint_counts()
+        for thread_id in sorted({*checkpoints, *log.thread_ids()}):
             turns = log.turns(thread_id)
             rows.append(
                 {
                     "thread_id": thread_id,
-                    "checkpoints": saver.verify(thread_id).checkpoints,
+                    "checkpoints": checkpoints.get(thread_id, 0),
                     "turns": len(turns),
                     "answered": sum(turn.is_done for turn in turns),
                     "log_events": sum(turn.events for turn in turns),
@@ -138,14 +140,21 @@ def restore(file: Annotated[Path, typer.Argument(help="A file written by archive
 
 @app.command()
 def erase(
-    thread_id: ThreadId,
+    thread_id: Annotated[str | None, typer.Argument(help="The conversation; or name its owner with --user.")] = None,
     memory: Location = HERE,
+    user: Annotated[str | None, typer.Option(help="Erase everything of this user instead of one thread.")] = None,
+    tenant: Annotated[str, typer.Option(help="The user's tenant.")] = DEFAULT_TENANT,
+    agent: Annotated[str | None, typer.Option(help="Only the memory of this agent.")] = None,
     secure: Annotated[bool, typer.Option("--secure", help="Also rewrite the files, so that no trace is left.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Erase a thread from checkpoints, log, store and memories for good; prints the receipt as JSON."""
-    if not yes:
-        typer.confirm(f"Erase thread {thread_id!r} for good?", abort=True)
+    """Erase a thread or a user from checkpoints, log, store and memories for good; prints the receipt as JSON.
+
+    Exit code 1 when something is left that needs a decision: threads that other people take part in as well.
+    """
+    if (thread_id is None) == (user is None):
+        raise typer.BadParameter("name a thread, or a user with --user")
+    scope = None if user is None else MemoryScope(tenant=tenant, user=user, agent=agent)
     with _opened(memory) as (saver, log), ExitStack() as stack:
         store = None
         if (memory / MEMORY_FILE).is_file():
@@ -156,7 +165,12 @@ def erase(
             store=store,
             memory=None if store is None else LongTermMemory(store),
         )
-        receipt = retention.erase(thread_id=thread_id, secure=secure)
+        if not yes:
+            what = f"thread {thread_id!r}"
+            if scope is not None:
+                what = f"user {user!r} with {len(retention.threads_of(scope).own)} threads"
+            typer.confirm(f"Erase {what} for good?", abort=True)
+        receipt = retention.erase(thread_id=thread_id, scope=scope, secure=secure)
     typer.echo(json.dumps(receipt.to_dict(), indent=2))
     if not receipt.complete:
         raise typer.Exit(1)

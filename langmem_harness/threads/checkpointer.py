@@ -323,7 +323,11 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
 
     def thread_ids(self) -> Sequence[str]:
         """Every thread that has a checkpoint, in order of first use."""
-        return self._maintenance.thread_ids()
+        return list(self._maintenance.checkpoint_counts())
+
+    def checkpoint_counts(self) -> Mapping[str, int]:
+        """Every thread that has a checkpoint, in order of first use, with the number of its checkpoints."""
+        return self._maintenance.checkpoint_counts()
 
     def verify(self, thread_id: str | None = None) -> CheckpointReport:
         """Re-derive the name of every stored node and follow every reference, of one thread or of all."""

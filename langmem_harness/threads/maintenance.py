@@ -51,14 +51,15 @@ class Maintenance:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def thread_ids(self) -> list[str]:
-        """Every thread that has a checkpoint, in order of first use."""
+    def checkpoint_counts(self) -> dict[str, int]:
+        """Every thread that has a checkpoint, in order of first use, with the number of them."""
         with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT thread_id FROM thread_keys WHERE EXISTS "
-                "(SELECT 1 FROM checkpoints WHERE checkpoints.thread = thread_keys.thread) ORDER BY thread"
+            return dict(
+                connection.execute(
+                    "SELECT thread_id, count(*) FROM checkpoints JOIN thread_keys USING (thread) "
+                    "GROUP BY thread ORDER BY thread"
+                ).fetchall()
             )
-            return [row[0] for row in rows]
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete every row of a thread."""

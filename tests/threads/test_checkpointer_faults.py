@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,37 @@ def test_two_processes_write_one_thread_while_it_is_read_and_pruned(tmp_path: Pa
         for found in saver.list({"configurable": {"thread_id": "one"}}):
             assert found.checkpoint["id"]
         assert texts(build(saver).invoke(ask("on"), {"configurable": {"thread_id": "one"}}))[-2] == "on"
+
+
+def test_eight_tasks_that_finish_at_once_lose_no_write(tmp_path: Path) -> None:
+    with SqliteCheckpointer(tmp_path / "threads.sqlite") as saver, ThreadPoolExecutor(8) as pool:
+        config = saver.put(CONFIG, empty_checkpoint(), {}, {})
+
+        def finish(number: int) -> None:
+            for _ in range(2):  # a retry changes nothing
+                saver.put_writes(config, [("a", number), ("b", "x" * 600)], f"task {number}")
+
+        list(pool.map(finish, range(8)))
+        found = saver.get_tuple(CONFIG)
+        assert found is not None
+        writes = [(f"task {number}", *write) for number in range(8) for write in (("a", number), ("b", "x" * 600))]
+        assert found.pending_writes == writes
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+def test_images_seen_early_are_not_stored_at_every_step(tmp_path: Path, with_id: bool) -> None:
+    with SqliteCheckpointer(tmp_path / "threads.sqlite") as saver:
+        graph = build(saver)
+        for number in range(3):
+            data = base64.b64encode(os.urandom(300_000)).decode()
+            image = HumanMessage([{"type": "image", "base64": data, "mime_type": "image/png"}])
+            image.id = str(number) if with_id else None
+            graph.invoke({"messages": [image]}, CONFIG)
+        for number in range(20):
+            graph.invoke(ask(f"{number}"), CONFIG)
+        assert len(graph.get_state(CONFIG).values["messages"]) == 46
+    copies = 1 if with_id else 2  # as it came in, and with the id LangGraph gave it
+    assert (tmp_path / "threads.sqlite").stat().st_size < 3 * 400_000 * copies + 500_000
 
 
 DRIVER = '''

@@ -82,6 +82,22 @@ def test_archive_erase_restore(memory: Path, tmp_path: Path) -> None:
     assert run("show", "both", "--memory", tmp_path / "other") == "human: hi\n"
 
 
+def test_erase_a_user(memory: Path) -> None:
+    with SqliteCheckpointer(memory / "threads.sqlite") as saver:
+        for user, thread_id in (("ada", "ada's"), ("bob", "bob's"), ("ada", "shared"), ("bob", "shared")):
+            config: Any = {"configurable": {"thread_id": thread_id, "user_id": user}}
+            build(saver).invoke({"messages": [HumanMessage("hi")]}, config)
+    run("erase", "--memory", memory, code=2)
+    run("erase", "both", "--user", "ada", "--memory", memory, code=2)
+    assert "1 threads" in run("erase", "--user", "ada", "--memory", memory, input="n\n", code=1)
+    receipt = json.loads(run("erase", "--user", "ada", "--memory", memory, "--yes", code=1))
+    assert receipt["remaining"] == {"shared_threads": 1}
+    assert receipt["unattributed_threads"] == 2
+    assert json.loads(run("erase", "--user", "ada", "--tenant", "acme", "--memory", memory, "--yes"))["counts"] == {}
+    threads = [row["thread_id"] for row in json.loads(run("list", "--memory", memory, "--json"))]
+    assert threads == ["bob's", "both", "saved", "shared"]
+
+
 def test_import(tmp_path: Path) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "old.sqlite")) as old:
         build(old).invoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": "t"}})

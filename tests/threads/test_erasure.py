@@ -23,8 +23,10 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+from typer.testing import CliRunner
 
 from langmem_harness import MemoryContext, open_memory
+from langmem_harness.cli.threads import app
 from langmem_harness.errors import ConfigurationError, StorageBusyError, ThreadErasedError
 from langmem_harness.layout import summaries_namespace, tool_outputs_namespace
 from langmem_harness.memory import LongTermMemory, MemoryScope, MemorySource
@@ -143,6 +145,19 @@ def test_a_planted_word_is_gone_from_the_whole_folder(tmp_path: Path, what: str,
         assert CANARY.encode() not in raw_bytes(tmp_path)
     with open_memory(tmp_path, embeddings=DeterministicEmbeddings()) as memory:
         assert everything_of(memory, BYSTANDER, "bystander") == bystander
+
+
+def test_from_the_shell_a_folder_with_vectors_is_erased_without_its_embedder(tmp_path: Path) -> None:
+    with open_memory(tmp_path, embeddings=DeterministicEmbeddings()) as memory:
+        plant(memory, BYSTANDER, "bystander", "marmalade", turns=1)
+        plant(memory, VICTIM, "victim", CANARY, turns=1)
+        bystander = everything_of(memory, BYSTANDER, "bystander")
+    result = CliRunner().invoke(app, ["erase", "--user", "vic", "--memory", str(tmp_path), "--secure", "--yes"])
+    assert result.exit_code == 0, result.output
+    assert CANARY.encode() not in raw_bytes(tmp_path)
+    with open_memory(tmp_path, embeddings=DeterministicEmbeddings()) as memory:
+        assert everything_of(memory, BYSTANDER, "bystander") == bystander
+        assert memory.store.verify().problem_count == 0
 
 
 class Died(BaseException):
