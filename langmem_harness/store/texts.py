@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,6 +55,8 @@ class FieldPaths:
     def __init__(self, fields: Sequence[str] = ("$",)) -> None:
         self.fields = tuple(fields)
         self._tokens = {field: tokenize_path(field) for field in self.fields}
+        # most stores index a text right under a name: there is nothing to look for
+        self._names = {field for field, tokens in self._tokens.items() if tokens == [field] and _is_name(field)}
 
     def texts(self, value: Mapping[str, Any], index: Indexing = None) -> list[FieldText]:
         """Texts to index, in the order of the paths; empty for ``index=False``.
@@ -68,14 +70,20 @@ class FieldPaths:
         for field in self.fields if index is None else index:
             if not field or field == "$":
                 found.append(FieldText(field="$", text=get_text_at_path(value, "$")[0], words=_words(value)))
-                continue
-            tokens = self._tokens.get(field) or tokenize_path(field)
-            found += [
-                FieldText(field=field, text=text, words=_unpack_words(text)) for text in get_text_at_path(value, tokens)
-            ]
+            elif field in self._names and type(value) is dict and type(text := value.get(field)) is str:
+                found.append(FieldText(field=field, text=text, words=_unpack_words(text)))
+            else:
+                tokens = self._tokens.get(field) or tokenize_path(field)
+                texts = get_text_at_path(value, tokens)
+                found += [FieldText(field=field, text=text, words=_unpack_words(text)) for text in texts]
         if len(found) > MAX_TEXTS:
             raise ItemValueError(f"an item may have {MAX_TEXTS} indexed texts, this one has {len(found)}: index fewer")
         return found
+
+
+def _is_name(step: str) -> bool:
+    """Whether LangGraph takes the step of a path as a key, not as a pattern."""
+    return step != "*" and not step.startswith(("[", "{"))
 
 
 def _unpack_words(text: str) -> str:
@@ -125,22 +133,44 @@ def pack_item_terms(texts: Sequence[FieldText], tokenizer: Tokenizer) -> bytes:
 
 
 def unpack_item_terms(data: bytes) -> list[tuple[str, bytes]]:
-    """(field, packed terms) of each text, in order.
+    """(field, packed terms) of each text of an item, in order.
 
     Raises:
         CorruptionError: The bytes are cut off.
     """
-    found: list[tuple[str, bytes]] = []
-    position = 0
+    _, fields, packed = unpack_items((data,))
+    return list(zip(fields, packed, strict=True))
+
+
+def unpack_items(items: Iterable[bytes]) -> tuple[list[int], list[str], list[bytes]]:
+    """What `pack_item_terms` packed, for many items at once.
+
+    Returns:
+        How many texts each item has; then the field and the packed terms of every text, one item after the other.
+
+    Raises:
+        CorruptionError: The bytes of an item are cut off.
+    """
+    sizes: list[int] = []
+    fields: list[str] = []
+    packed: list[bytes] = []
+    names: dict[bytes, str] = {}  # few fields, many texts: one object for each field
     try:
-        while position < len(data):
-            field_size, term_size = _HEADER.unpack_from(data, position)
-            middle = position + _HEADER.size + field_size
-            position = middle + term_size
-            if position > len(data):
-                raise CorruptionError("stored terms are cut off; reindex the store")
-            field = data[middle - field_size : middle].decode("utf-8", "surrogatepass")
-            found.append((field, data[middle:position]))
+        for data in items:
+            before, position, end = len(packed), 0, len(data)
+            while position < end:
+                field_size, term_size = _HEADER.unpack_from(data, position)
+                middle = position + _HEADER.size + field_size
+                position = middle + term_size
+                if position > end:
+                    raise CorruptionError("stored terms are cut off; reindex the store")
+                encoded = data[middle - field_size : middle]
+                name = names.get(encoded)
+                if name is None:
+                    name = names[encoded] = encoded.decode("utf-8", "surrogatepass")
+                fields.append(name)
+                packed.append(data[middle:position])
+            sizes.append(len(packed) - before)
     except (struct.error, UnicodeDecodeError) as error:
         raise CorruptionError("stored terms are damaged; reindex the store") from error
-    return found
+    return sizes, fields, packed

@@ -8,6 +8,7 @@ import itertools
 import re
 import threading
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ MAX_TERM_CHARACTERS = 64
 """Longer words (base64, minified code) become their beginning and a digest: still found exactly, never 10 MB long."""
 
 _VERSION = 1
+_MAX_KNOWN_WORDS = 32_768  # some 4 MB
 
 # Scripts written without spaces between words, or (Korean) with particles grown onto them: overlapping bigrams.
 _UNSPACED = (
@@ -95,6 +97,7 @@ class Tokenizer:
         self.language = language
         self._stop_words: frozenset[str] = frozenset()
         self._local = threading.local()
+        self._known = _KnownWords(self._find_term)
         self._accents_first = language in (None, "english", "porter")
         if language is not None:
             import Stemmer
@@ -131,14 +134,21 @@ class Tokenizer:
 
     def _terms(self, text: str, *, is_query: bool) -> list[str]:
         words, pairs = self._split(text, is_query=is_query)
-        kept = [word for word in words if not self._is_stop_word(word)]
+        kept = list(filter(None, map(self._known.__getitem__, words)))
         if not kept and not pairs:
-            kept = words
+            kept = list(map(self._stem, words))
+        return kept + list(map(_bound, pairs)) if pairs else kept
+
+    def _find_term(self, word: str) -> str:
+        """The term of a word; nothing for a stop word."""
+        return "" if self._is_stop_word(word) else self._stem(word)
+
+    def _stem(self, word: str) -> str:
         if self.language is not None:
-            kept = self._stemmer().stemWords(kept)
+            word = self._stemmer().stemWord(word)
             if not self._accents_first:
-                kept = [_strip_accents(word) for word in kept]
-        return [term if len(term) <= MAX_TERM_CHARACTERS else _shorten(term) for term in (*kept, *pairs)]
+                word = _strip_accents(word)
+        return _bound(word)
 
     def _split(self, text: str, *, is_query: bool) -> tuple[list[str], list[str]]:
         """Words of spaced scripts, and pairs and single characters of unspaced ones."""
@@ -169,11 +179,30 @@ class Tokenizer:
 
     def _stemmer(self) -> Any:
         stemmer = getattr(self._local, "stemmer", None)
-        if stemmer is None:  # one for each thread: a stemmer keeps a cache of its own and must not be shared
+        if stemmer is None:  # one for each thread: a stemmer works in a buffer of its own and must not be shared
             import Stemmer
 
-            stemmer = self._local.stemmer = Stemmer.Stemmer(self.language)
+            stemmer = self._local.stemmer = Stemmer.Stemmer(self.language, 0)
         return stemmer
+
+
+class _KnownWords(dict[str, str]):
+    """Terms of words that were met before: most of a language's text is a few thousand words.
+
+    Threads may share it: two that meet a new word at once find the same term.
+    """
+
+    def __init__(self, find_term: Callable[[str], str]) -> None:
+        super().__init__()
+        self._find_term = find_term
+
+    def __missing__(self, word: str) -> str:
+        term = self._find_term(word)
+        if len(word) <= MAX_TERM_CHARACTERS:
+            if len(self) >= _MAX_KNOWN_WORDS:
+                self.clear()  # as good as dropping the oldest, without keeping count of ages
+            self[word] = term
+        return term
 
 
 def _normalize(text: str) -> str:
@@ -190,6 +219,8 @@ def _strip_accents(text: str) -> str:
     return unicodedata.normalize("NFC", _ACCENTS.sub("", decomposed)).translate(_BASE_LETTERS)
 
 
-def _shorten(term: str) -> str:
+def _bound(term: str) -> str:
+    if len(term) <= MAX_TERM_CHARACTERS:
+        return term
     digest = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{term[: MAX_TERM_CHARACTERS - 17]}~{digest}"

@@ -171,6 +171,15 @@ def test_equivalent_unicode_gives_equal_terms(text: str) -> None:
     assert plain.terms(unicodedata.normalize("NFD", text)) == plain.terms(unicodedata.normalize("NFC", text))
 
 
+def test_words_met_before_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("langmem_harness.store.tokenizer._MAX_KNOWN_WORDS", 50)
+    tokenizer = Tokenizer()
+    texts = [f"the running of {number} flights x{'y' * (number % 90)}" for number in range(300)]
+    assert [tokenizer.terms(text) for text in texts * 2] == [english.terms(text) for text in texts * 2]
+    assert len(tokenizer._known) <= 50
+    assert max(map(len, tokenizer._known)) <= MAX_TERM_CHARACTERS
+
+
 def test_threads_share_one_tokenizer() -> None:
     texts = [f"running flights {number} towards Lisbon" for number in range(200)]
     expected = [english.terms(text) for text in texts]
