@@ -1,103 +1,128 @@
-"""How well `EpisodeIndex` finds the gold turns of LoCoMo: share of gold turns among the first ten.
+"""How well earlier threads are found: `EpisodeIndex` beside the built-in store and LangChain's ensemble, in one run.
 
-    python benchmarks/episodes.py DATA_FOLDER [--conversations N]
+    python -m benchmarks.episodes --data FOLDER [--sets generated,locomo,realtalk,beam] [--variants] [--limit N]
 
-DATA_FOLDER has the LoCoMo release (``locomo10.json``, or one such JSON list in any ``*.json`` below a folder named
-``locomo``). Without it the script says so and ends with exit code 2; it prints no figure that it did not measure.
+The question sets are not part of this repository; a set that is not there is said and not measured. The set
+"generated" is always there: dialogues made by templates (see `benchmarks._dialogues`), labelled so in every table.
+`--variants` adds what each part of the recipe is worth.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-import time
-from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from langmem_harness.memory import LongTermMemory, MemoryScope
-from langmem_harness.memory.episodes import EpisodeIndex, Utterance
-from langmem_harness.pairing import open_memory
+from langchain_core.embeddings import Embeddings
 
-TOP_K = 10
-CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+from benchmarks._dialogues import generate_dialogues
+from benchmarks.retrieval import MODES, ensemble_retriever, in_memory_store
+from langmem_harness.embeddings import CachedEmbeddings, LocalEmbeddings
+from langmem_harness.errors import ConfigurationError
+from langmem_harness.evaluation.datasets import Collection, Dataset, load_dataset
+from langmem_harness.evaluation.retrieval import (
+    RetrievalReport,
+    Search,
+    System,
+    measure_retrieval,
+    render_retrieval_table,
+)
+from langmem_harness.memory import EpisodeIndex, LongTermMemory, MemoryScope, Utterance
+from langmem_harness.store import FaissStore
 
-
-def find_conversations(folder: Path) -> list[dict[str, Any]]:
-    """Every LoCoMo conversation below the folder."""
-    for path in sorted([*folder.glob("locomo10.json"), *folder.rglob("locomo*/*.json"), *folder.rglob("locomo*.json")]):
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(data, list) and data and "conversation" in data[0] and "qa" in data[0]:
-            return data
-    return []
-
-
-def read_sessions(conversation: dict[str, Any]) -> dict[str, list[tuple[str, Utterance]]]:
-    """Utterances with their dialogue ids, by session."""
-    sessions: dict[str, list[tuple[str, Utterance]]] = {}
-    names = sorted((key for key in conversation if re.fullmatch(r"session_\d+", key)), key=lambda key: int(key[8:]))
-    for number, name in enumerate(names):
-        said_at = _parse_date(conversation.get(f"{name}_date_time", "")) or datetime(
-            2023, 1, 1, tzinfo=UTC
-        ) + timedelta(days=number)
-        sessions[name] = [
-            (
-                turn["dia_id"],
-                Utterance(message_id=turn["dia_id"], speaker=turn["speaker"], text=turn["text"], said_at=said_at),
-            )
-            for turn in conversation[name]
-        ]
-    return sessions
+GENERATED = "generated"
+SETS = (GENERATED, "locomo", "realtalk", "beam")
+SCOPE = MemoryScope(user="benchmark")
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--conversations", type=int, default=None)
-    parser.add_argument("--embeddings", default="local")
-    arguments = parser.parse_args()
-    conversations = find_conversations(arguments.folder) if arguments.folder.is_dir() else []
-    if not conversations:
-        print(f"no LoCoMo data below {str(arguments.folder)!r}: nothing was measured", file=sys.stderr)
-        return 2
-    shares: dict[str, list[float]] = defaultdict(list)
-    seconds = 0.0
-    with open_memory(":memory:", embeddings=arguments.embeddings) as opened:
-        index = EpisodeIndex(LongTermMemory(opened.store, redactor=None))
-        for number, conversation in enumerate(conversations[: arguments.conversations]):
-            scope = MemoryScope(user=f"conversation-{number}")
-            for name, turns in read_sessions(conversation["conversation"]).items():
-                index.index_thread(scope, f"{number}-{name}", [utterance for _, utterance in turns])
-            for question in conversation["qa"]:
-                gold = set(question.get("evidence") or ())
-                if not gold or question.get("category") not in CATEGORIES:
-                    continue
-                started = time.perf_counter()
-                found = index.search(scope, question["question"], top_k=TOP_K)
-                seconds += time.perf_counter() - started
-                ids = {episode.utterance.message_id for episode in found.episodes}
-                share = len(gold & ids) / len(gold)
-                shares[CATEGORIES[question["category"]]].append(share)
-                shares["all"].append(share)
-    for name, values in sorted(shares.items()):
-        print(f"{name:12} recall_at_{TOP_K} {100 * sum(values) / len(values):5.1f}  questions {len(values)}")
-    print(f"seconds per question {seconds / max(1, len(shares['all'])):.4f}")
+def episode_index(embeddings: Embeddings, mode: str, stack: ExitStack, **settings: Any) -> System:
+    """Each session of a conversation is a thread."""
+
+    def system(collection: Collection) -> Search:
+        store = stack.enter_context(FaissStore(":memory:", index={"embed": embeddings}, retrieval=mode))
+        index = EpisodeIndex(LongTermMemory(store, redactor=None), **settings)
+        threads: dict[str, list[Utterance]] = {}
+        for turn in collection.turns:
+            utterance = Utterance(message_id=turn.key, speaker=turn.speaker, text=turn.text, said_at=turn.said_at)
+            threads.setdefault(turn.thread, []).append(utterance)
+        for thread_id, utterances in threads.items():
+            index.index_thread(SCOPE, thread_id, utterances)
+
+        def search(question: str, limit: int) -> list[str]:
+            result = index.search(SCOPE, question, top_k=limit)
+            assert result.degraded is None, result.degraded
+            return [episode.utterance.message_id for episode in result.episodes]
+
+        return search
+
+    return system
+
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "own words only": {"field_weights": {"text": 1.0, "context": 0.0}},
+    "context only": {"field_weights": {"text": 0.0, "context": 1.0}},
+    "no speaker boost": {"speaker_boost": 0.0},
+    "own words only, no speaker boost": {"field_weights": {"text": 1.0, "context": 0.0}, "speaker_boost": 0.0},
+}
+"""What is left out of the recipe, by name."""
+
+
+def measure(dataset: Dataset, embeddings: Embeddings, *, with_variants: bool) -> Iterator[RetrievalReport]:
+    with ExitStack() as stack:
+        systems = {f"EpisodeIndex {mode}": episode_index(embeddings, mode, stack) for mode in MODES}
+        systems["InMemoryStore"] = in_memory_store(embeddings)
+        try:
+            systems["EnsembleRetriever"] = ensemble_retriever(embeddings)
+        except ImportError as error:
+            print(f"EnsembleRetriever is left out: {error}", file=sys.stderr)
+        for name, settings in VARIANTS.items() if with_variants else ():
+            systems[f"EpisodeIndex hybrid, {name}"] = episode_index(embeddings, "hybrid", stack, **settings)
+        for name, system in systems.items():
+            yield measure_retrieval(dataset, system, name=name)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.episodes", description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the question sets")
+    parser.add_argument("--sets", default=",".join(SETS), help="comma-separated names of question sets")
+    parser.add_argument("--variants", action="store_true", help="also measure what each part of the recipe is worth")
+    parser.add_argument("--limit", type=int, help="conversations of each set, for a quick look")
+    parser.add_argument("--json", type=Path, help="also write all numbers to this file")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    # one cache for all systems, so that each text is embedded once
+    embeddings = CachedEmbeddings(
+        LocalEmbeddings(), fingerprint="benchmark", dims=LocalEmbeddings.dims, max_entries=200_000
+    )
+    reports: list[dict[str, Any]] = []
+    for name in options.sets.split(","):
+        try:
+            dataset = generate_dialogues() if name == GENERATED else load_dataset(name, options.data)
+        except ConfigurationError as error:
+            print(f"not measured: {error}")
+            continue
+        dataset = replace(dataset, collections=dataset.collections[: options.limit])
+        print(
+            f"{dataset.name}: {len(dataset.collections)} conversations, {dataset.question_count} questions", flush=True
+        )
+        found = list(measure(dataset, embeddings, with_variants=options.variants))
+        print(render_retrieval_table(found))
+        for report in found:
+            shares = ", ".join(f"{name} {100 * share:.1f}" for name, share in report.recall_at_10_by_category.items())
+            print(f"{report.system}: recall_at_10 by category: {shares}", flush=True)
+        reports += [report.to_dict() for report in found]
+    if options.json is not None:
+        options.json.write_text(json.dumps(reports, indent=2), encoding="utf-8")
     return 0
 
 
-def _parse_date(text: str) -> datetime | None:
-    match = re.search(r"(\d{1,2}) (\w+),? (\d{4})", text)
-    if match is None:
-        return None
-    try:
-        return datetime.strptime(" ".join(match.groups()), "%d %B %Y").replace(tzinfo=UTC)
-    except ValueError:
-        return None
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

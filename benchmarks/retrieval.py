@@ -62,7 +62,9 @@ def faiss_store(embeddings: Embeddings, mode: str, stack: ExitStack) -> System:
 def in_memory_store(embeddings: Embeddings) -> System:
     def system(collection: Collection) -> Search:
         store = InMemoryStore(index={"dims": LocalEmbeddings.dims, "embed": embeddings, "fields": ["text"]})
-        store.batch([PutOp(NAMESPACE, key, {"text": text}) for key, text in collection.items.items()])
+        embeddings.embed_documents(list(collection.items.values()))  # all at once; they come from the cache then
+        for key, text in collection.items.items():  # its batch refuses to hold the same text twice
+            store.put(NAMESPACE, key, {"text": text})
         return lambda question, limit: [item.key for item in store.search(NAMESPACE, query=question, limit=limit)]
 
     return system
