@@ -21,7 +21,7 @@ from langmem_harness.receipts import ErasureReceipt
 from langmem_harness.threads import tombstones
 from langmem_harness.threads.checkpointer import SqliteCheckpointer
 from langmem_harness.threads.log import ThreadLog
-from langmem_harness.threads.owners import OwnerHash, read_owners
+from langmem_harness.threads.owners import OwnerHash, read_owners, read_people_in_log
 
 _PAGE = 500
 _TABLES = {
@@ -150,7 +150,12 @@ class Eraser:
         """Which threads are an owner's: by what their runs said, and by the memories and episodes that cite them."""
         owners = self._owners()
         wanted = OwnerHash.of(scope)
-        named = {name for name, found in owners.items() if any(each.scope == wanted.scope for each in found)}
+        named = {name for name, found in owners.items() if wanted in found}
+        if scope.agent is None:  # of these nobody knows which agent it was: they go with the person's own memory
+            alone = OwnerHash(None, wanted.person)
+            named |= {
+                name for name, found in owners.items() if alone in found and not any(each.scope for each in found)
+            }
         shared = {name for name in named if any(each.person != wanted.person for each in owners[name])}
         return ScopeThreads(
             own=tuple(sorted(named - shared)),
@@ -168,6 +173,8 @@ class Eraser:
     def _owners(self) -> Mapping[str, set[OwnerHash]]:
         with self._database.read() as connection:
             owners = {name: set(found) for name, found in read_owners(connection).items()}
+            for name, found in read_people_in_log(connection).items():
+                owners.setdefault(name, set()).update(found)
         for name in self._log.thread_ids():
             owners.setdefault(name, set())
         for namespace in [] if self._store is None else _thread_namespaces(self._store):

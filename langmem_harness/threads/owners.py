@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.threads.facts import owner_of
-from langmem_harness.window.messages import canonical_json, text_hash
+from langmem_harness.window.messages import HASH_TAG, canonical_json, text_hash
 
 TABLE = """
 CREATE TABLE thread_owners (
@@ -30,11 +30,11 @@ class OwnerHash:
     """A scope without its names.
 
     Attributes:
-        scope: Tagged hash of tenant, user and agent.
+        scope: Tagged hash of tenant, user and agent; None where only the person is known.
         person: Tagged hash of tenant and user: the same for all agents of one person.
     """
 
-    scope: str
+    scope: str | None
     person: str
 
     @classmethod
@@ -68,6 +68,18 @@ def read_owners(connection: sqlite3.Connection) -> Mapping[str, set[OwnerHash]]:
     ):
         owners[thread_id].update([] if scope is None else [OwnerHash(scope, person)])
     return owners
+
+
+def read_people_in_log(connection: sqlite3.Connection) -> Mapping[str, set[OwnerHash]]:
+    """Who spoke in which thread, by the log: durable turns write the hash of the person beside every human message."""
+    people: dict[str, set[OwnerHash]] = defaultdict(set)
+    for thread_id, person in connection.execute(
+        "SELECT DISTINCT thread_id, json_extract(body, '$.user') FROM thread_events "
+        "WHERE kind = 'user' AND json_valid(body)"
+    ):
+        # Entries are anybody's to write: only a hash of ours says something.
+        people[thread_id].update([OwnerHash(None, person)] if str(person).startswith(f"{HASH_TAG}:") else [])
+    return people
 
 
 def note_owners_in_metadata(connection: sqlite3.Connection) -> None:

@@ -31,6 +31,7 @@ from langmem_harness.errors import ConfigurationError, StorageBusyError, ThreadE
 from langmem_harness.layout import summaries_namespace, tool_outputs_namespace
 from langmem_harness.memory import LongTermMemory, MemoryScope, MemorySource
 from langmem_harness.memory.episodes import EpisodeIndex, utterances_of
+from langmem_harness.middleware.turns import DurableTurnsMiddleware
 from langmem_harness.sqlite import Database
 from langmem_harness.testing import DeterministicEmbeddings, ScriptedChatModel
 from langmem_harness.threads import Retention, SqliteCheckpointer, ThreadLog
@@ -312,7 +313,8 @@ def test_the_threads_of_an_owner_are_found_wherever_the_owner_was_named(threads:
     threads.run("shared", face, MemoryContext(user_id="ada"))
     threads.run("shared", face, MemoryContext(user_id="bob"))
     threads.run("nobody's", face)
-    threads.log.append_event("only logged", "1", "user", {})
+    threads.log.append_event("only logged", "1", "user", {"user": "ada"})
+    threads.log.append_event("config", "1", "user", {"user": "a note of somebody else's"})
     source = MemorySource(thread_id="cited", message_id="m", quote="tea", stated_at=datetime.now(UTC))
     threads.retention.prune()  # whose a thread is outlives its old checkpoints
     threads.saver.copy_thread("context", "copied")
@@ -331,6 +333,26 @@ def test_the_threads_of_an_owner_are_found_wherever_the_owner_was_named(threads:
     assert sorted(threads.saver.thread_ids()) == sorted(left)
     assert threads.retention.threads_of(ada).own == ()
     assert threads.retention.erase(scope=MemoryScope(user="ada", agent="critic")).counts["checkpoints"] == 1
+
+
+def test_a_thread_that_is_only_in_the_log_is_its_speakers(tmp_path: Path, face: Any) -> None:
+    place = Threads(tmp_path / "threads.sqlite")
+    for thread_id, users in (("ada's", ["ada"]), ("both", ["ada", "bob"])):
+        for user in users:
+            agent = create_agent(
+                ScriptedChatModel(responses=["Noted."]),
+                middleware=[DurableTurnsMiddleware(place.log)],
+                context_schema=MemoryContext,
+            )
+            message = HumanMessage("hello", id=user)
+            config: Any = {"configurable": {"thread_id": thread_id}}
+            face(agent, "invoke", {"messages": [message]}, config, context=MemoryContext(user_id=user))
+    found = place.retention.threads_of(MemoryScope(user="ada"))
+    assert (found.own, found.shared, found.unattributed) == (("ada's",), ("both",), ())
+    assert place.retention.threads_of(MemoryScope(user="ada", agent="critic")).own == ()
+    place.retention.erase(scope=MemoryScope(user="ada"))
+    assert place.log.thread_ids() == ["both"]
+    place.saver.close()
 
 
 def test_one_persons_agents_share_a_thread_with_nobody_else(threads: Threads, face: Any) -> None:
