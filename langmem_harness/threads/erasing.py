@@ -123,15 +123,7 @@ class Eraser:
         """Erase one thread."""
         with self._database.write() as connection:
             tombstones.bury(connection, thread_id)
-        counts: Counter[str] = Counter()
-        remaining: Counter[str] = Counter()
-        if self._memory is not None:  # first: the links to its memories lie below the thread's namespace
-            forgotten = self._memory.erase_thread(thread_id)
-            counts.update(forgotten.counts)
-            remaining.update(forgotten.remaining)
-        if self._store is not None:
-            counts.update(self._erase_from_store(self._store, thread_id))
-            remaining.update(Counter(place for place, _, _ in _stored(self._store, thread_id)))
+        counts, remaining = self._forget_derived(thread_id)
         counts.update(self.rows_of(thread_id))
         with self._database.write() as connection:
             self._log.delete_thread(thread_id)
@@ -139,6 +131,10 @@ class Eraser:
                 connection.execute("DELETE FROM turn_steps WHERE thread_id = ?", (thread_id,))
             self._checkpointer.delete_thread(thread_id)
         self._checkpointer.forget_cached()
+        if self._store is not None and any(_stored(self._store, thread_id)):
+            # A run that was under way wrote on; from here on its next save fails, and it ends.
+            late, remaining = self._forget_derived(thread_id)
+            counts.update(late)
         remaining.update(self.rows_of(thread_id))
         return ErasureReceipt(
             target={"thread_id": thread_id},
@@ -169,6 +165,19 @@ class Eraser:
             return {name: connection.execute(query, (thread_id,)).fetchone()[0] for name, query in _TABLES.items()}
 
     # -- parts --------------------------------------------------------------------------------------------------
+
+    def _forget_derived(self, thread_id: str) -> tuple[Counter[str], Counter[str]]:
+        """Erase what was made of a thread and lies in the store; how much by place, and what is still found."""
+        counts: Counter[str] = Counter()
+        remaining: Counter[str] = Counter()
+        if self._memory is not None:  # first: the links to its memories lie below the thread's namespace
+            forgotten = self._memory.erase_thread(thread_id)
+            counts.update(forgotten.counts)
+            remaining.update(forgotten.remaining)
+        if self._store is not None:
+            counts.update(self._erase_from_store(self._store, thread_id))
+            remaining.update(Counter(place for place, _, _ in _stored(self._store, thread_id)))
+        return counts, remaining
 
     def _owners(self) -> Mapping[str, set[OwnerHash]]:
         with self._database.read() as connection:

@@ -274,6 +274,28 @@ def test_every_kind_of_late_write_is_refused(planted: Path, tmp_path: Path) -> N
     assert CANARY not in dump_of(folder)
 
 
+def test_what_a_run_under_way_stores_meanwhile_is_erased_too(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "memory"
+    shutil.copytree(planted, folder)
+    with open_memory(folder) as memory:
+        service, delete_thread = LongTermMemory(memory.store), memory.checkpointer.delete_thread
+        source = MemorySource(thread_id="victim", message_id="m", quote=CANARY, stated_at=datetime.now(UTC))
+
+        def store_late(thread_id: str) -> None:
+            memory.store.put(tool_outputs_namespace("victim"), "late", {"text": CANARY})
+            service.upsert(VICTIM, f"Wants {CANARY} at night.", source=source, explicit=True)
+            delete_thread(thread_id)
+
+        monkeypatch.setattr(memory.checkpointer, "delete_thread", store_late)
+        receipt = retention_of(memory).erase(thread_id="victim")
+        assert receipt.complete
+        assert receipt.counts["tool_outputs"] == 2
+        assert memory.store.search(("threads", "victim")) == []
+        assert [record.text for record in service.list(VICTIM) if "night" in record.text] == []
+
+
 class Threads:
     """A place without memories: whose a thread is comes from its runs alone."""
 
