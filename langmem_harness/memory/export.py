@@ -19,6 +19,8 @@ from langmem_harness.memory.scope import MemoryScope
 _LISTED = re.compile(r"^<!-- listed (\[.*\]) -->$", re.MULTILINE)
 _RECORD = re.compile(r"^<!-- memory (\{.*\}) -->$")
 _HEADING = re.compile(r"^## +(.*)$")
+_TITLE = re.compile(r"\A# Memories: (.*\S)")
+_SUPERSEDED = "superseded"
 _HELP = (
     "Edit the quoted text to change a memory. Delete a whole section to forget it. Add a section with a heading of "
     "your own and a quoted text to remember something new. Leave the comments as they are: they say where each memory "
@@ -28,20 +30,24 @@ _HELP = (
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryExport:
-    """Current memories of one scope, on their way out or in.
+    """Memories of one scope with their histories, on their way out or in.
 
     Attributes:
-        records: The memories.
+        records: The current memories.
+        versions: The statements they superseded, by key, newest first.
         listed: Keys that were in the file when it was written: one that has no record any more was deleted by hand.
             Empty for JSON lines, where a missing line means nothing.
     """
 
     records: tuple[MemoryRecord, ...]
+    versions: tuple[MemoryRecord, ...] = ()
     listed: frozenset[str] = frozenset()
 
     def to_jsonl(self) -> str:
-        """One record per line; nothing is lost, and lines can be added to other files."""
-        return "".join(f"{json_line(record.to_dict())}\n" for record in self.records)
+        """One record per line, superseded ones marked; nothing is lost, and lines can be added to other files."""
+        lines = [record.to_dict() for record in self.records]
+        lines += [{_SUPERSEDED: True, **version.to_dict()} for version in self.versions]
+        return "".join(f"{json_line(line)}\n" for line in lines)
 
     @classmethod
     def from_jsonl(cls, text: str) -> Self:
@@ -50,28 +56,43 @@ class MemoryExport:
         Raises:
             RecordError: A line that is not a record; says which.
         """
-        records = []
+        records: list[MemoryRecord] = []
+        versions: list[MemoryRecord] = []
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 try:
-                    records.append(MemoryRecord.from_dict(json.loads(line)))
+                    values = json.loads(line)
+                    record = MemoryRecord.from_dict(values)
                 except (ValueError, RecursionError) as error:
                     raise RecordError(f"line {number} is not a memory record") from error
-        return cls(records=tuple(records))
+                (versions if values.get(_SUPERSEDED) is True else records).append(record)
+        return cls(records=tuple(records), versions=tuple(versions))
 
     def to_markdown(self) -> dict[str, str]:
-        """One page per kind by file name (``"preference.md"``)."""
+        """One page per kind by file name (``"preference.md"``); histories are listed, to be read only."""
         by_kind: dict[str, list[MemoryRecord]] = defaultdict(list)
         for record in self.records:
             by_kind[record.kind].append(record)
-        return {f"{_file_stem(kind)}.md": _render_page(kind, records) for kind, records in sorted(by_kind.items())}
+        earlier: dict[str, list[MemoryRecord]] = defaultdict(list)
+        for version in self.versions:
+            earlier[version.key].append(version)
+        pages: dict[str, str] = {}
+        taken: set[str] = set()
+        for kind, records in sorted(by_kind.items()):
+            stem = _file_stem(kind)
+            while stem.casefold() in taken:  # kinds are any text, and some file systems know no case
+                stem += "_"
+            taken.add(stem.casefold())
+            pages[f"{stem}.md"] = _render_page(kind, records, earlier)
+        return pages
 
     @classmethod
     def from_markdown(cls, pages: Mapping[str, str], scope: MemoryScope, *, now: datetime) -> Self:
         """What the pages of `to_markdown` say now, after somebody edited them.
 
         Args:
-            pages: Text by file name; the kind of a new section is the name without ``.md``.
+            pages: Text by file name; the kind of a new section is that of the page's title, else the name without
+                ``.md``.
             scope: Whose memories these are; that of the records is not trusted.
             now: Time of what is new or changed.
 
@@ -84,7 +105,8 @@ class MemoryExport:
             page = page.replace("\r\n", "\n")
             if match := _LISTED.search(page):
                 listed.update(json.loads(match.group(1)))
-            records += _parse_page(name, page, scope, now)
+            title = _TITLE.match(page)
+            records += _parse_page(name, title.group(1) if title else name.removesuffix(".md"), page, scope, now)
         return cls(records=tuple(records), listed=frozenset(listed))
 
 
@@ -94,7 +116,8 @@ class ImportReport:
 
     Attributes:
         added, edited, deleted: Keys written or removed.
-        unchanged: Number of memories that were there already.
+        unchanged: Number of memories that were there already, or were superseded since.
+        restored: Number of superseded statements that went into histories.
         refused: Number by reason.
     """
 
@@ -102,6 +125,7 @@ class ImportReport:
     edited: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     unchanged: int = 0
+    restored: int = 0
     refused: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -119,21 +143,25 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in re.split(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", text)]
 
 
-def _render_page(kind: str, records: Sequence[MemoryRecord]) -> str:
+def _render_page(kind: str, records: Sequence[MemoryRecord], earlier: Mapping[str, Sequence[MemoryRecord]]) -> str:
     keys = json_line([record.key for record in records])
-    sections = [_render_section(record) for record in records]
+    sections = [_render_section(record, earlier.get(record.key, ())) for record in records]
     return "\n".join([f"# Memories: {_one_line(kind)}", "", _HELP, "", f"<!-- listed {keys} -->", "", *sections])
 
 
-def _render_section(record: MemoryRecord) -> str:
+def _render_section(record: MemoryRecord, earlier: Sequence[MemoryRecord]) -> str:
     values = {name: value for name, value in record.to_dict().items() if name not in ("text", "scope")}
     # "--" may not stand inside a comment; JSON can say a hyphen in another way
     comment = json_line(values).replace("--", "-\\u002d")
     about = f"{date_text(record.stated_at)}, {_one_line(source_text(record))}"
-    return f"## {record.key}\n\n{about}\n\n{quoted(record.text)}\n\n<!-- memory {comment} -->\n"
+    parts = [f"## {record.key}", about, quoted(record.text)]
+    if earlier:
+        lines = [f"- {date_text(version.stated_at)}: {_one_line(version.text)}" for version in earlier]
+        parts.append("\n".join(["Before that (not read back):", "", *lines]))
+    return "\n\n".join([*parts, f"<!-- memory {comment} -->\n"])
 
 
-def _parse_page(name: str, page: str, scope: MemoryScope, now: datetime) -> list[MemoryRecord]:
+def _parse_page(name: str, kind: str, page: str, scope: MemoryScope, now: datetime) -> list[MemoryRecord]:
     records = []
     heading: str | None = None
     quote: list[str] = []
@@ -142,7 +170,7 @@ def _parse_page(name: str, page: str, scope: MemoryScope, now: datetime) -> list
     def finish() -> None:
         text = "\n".join(quote)
         if heading is not None and text.strip():
-            records.append(_section_record(name, text, values, scope, now))
+            records.append(_section_record(kind, text, values, scope, now))
 
     for line in page.split("\n"):
         if match := _HEADING.match(line):
@@ -160,7 +188,7 @@ def _parse_page(name: str, page: str, scope: MemoryScope, now: datetime) -> list
 
 
 def _section_record(
-    name: str, text: str, values: dict[str, Any] | None, scope: MemoryScope, now: datetime
+    kind: str, text: str, values: dict[str, Any] | None, scope: MemoryScope, now: datetime
 ) -> MemoryRecord:
     if values is not None:
         return MemoryRecord.from_dict({**values, "text": text, "scope": scope.to_dict()})
@@ -169,7 +197,7 @@ def _section_record(
         key=text_key(scope, text),
         scope=scope,
         text=text,
-        kind=name.removesuffix(".md"),
+        kind=kind,
         source_kind="import",
         ordinal=ordinal,
         version=version_of(text, ordinal),

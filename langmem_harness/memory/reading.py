@@ -59,6 +59,15 @@ class Reading:
         others.sort(key=lambda version: (-version.ordinal, version.version))
         return tuple((yield from self._settings.redacted_records([record, *others])))
 
+    def superseded(self, scope: MemoryScope, records: Iterable[MemoryRecord]) -> Body[tuple[MemoryRecord, ...]]:
+        """The statements that these current memories superseded, by key, newest first."""
+        current = {record.key: record.version for record in records}
+        items = yield from self._settings.backing.all_items(scope.versions)
+        found = [record_of(item, scope, key=item.value["of"]) for item in items if item.value["of"] in current]
+        earlier = [version for version in found if version.version != current[version.key]]
+        earlier.sort(key=lambda version: (version.key, -version.ordinal, version.version))
+        return tuple((yield from self._settings.redacted_records(earlier)))
+
     def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> Body[MemoryRecall]:
         """The best memories for a query; the newest ones when the query is blank."""
         top_k = options.get("top_k", DEFAULT_TOP_K)

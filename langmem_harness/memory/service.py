@@ -180,12 +180,12 @@ class LongTermMemory:
         return await adrive(self.reading.history(scope, key))
 
     def export(self, scope: MemoryScope) -> MemoryExport:
-        """The current memories of a scope, to be written as JSON lines or Markdown; histories stay in the store."""
-        return MemoryExport(records=self.list(scope))
+        """The memories of a scope with their histories, to be written as JSON lines or Markdown."""
+        return drive(self.importing.export(scope))
 
     async def aexport(self, scope: MemoryScope) -> MemoryExport:
         """Async twin of `export`."""
-        return MemoryExport(records=await self.alist(scope))
+        return await adrive(self.importing.export(scope))
 
     def import_(self, scope: MemoryScope, export: MemoryExport) -> ImportReport:
         """Bring an export back: what is new is added, what was edited is changed, what was deleted is forgotten."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Unpack
 
 from langgraph.store.base import Op
@@ -23,7 +24,7 @@ from langmem_harness.memory.records import (
     version_of,
 )
 from langmem_harness.memory.scope import MemoryScope
-from langmem_harness.memory.settings import MemorySettings
+from langmem_harness.memory.settings import MemorySettings, free_texts, with_free_texts
 from langmem_harness.memory.stored import put_current, put_version
 from langmem_harness.memory.upsert import UpsertPlan, plan_upsert
 
@@ -49,10 +50,54 @@ class Writing:
             new = yield from self._draft(scope, text, sources, source_kind, options)
         except RefusedError as refusal:  # the redactor's policy blocks the whole text
             return self._refused(refusal.reason, source_kind, thread_id)
+        return (yield from self._write(scope, new, thread_id))
+
+    def drafted_again(self, scope: MemoryScope, record: MemoryRecord) -> Body[MemoryRecord | str]:
+        """An exported record as it may be written to this scope, or the name of the rule that refuses it.
+
+        Dates, order and version are those of the record; key and texts are made anew, redacted.
+        """
+        reason: str | None = find_refusal(
+            record.text, self._settings.policy, source_kind=record.source_kind, explicit=True
+        )
+        if record.has_expired(self._settings.clock()):
+            reason = reason or "expired"
+        if reason is not None:
+            return reason
+        try:
+            texts = yield from self._settings.redacted(free_texts(record), surface="memory", refuse=True)
+        except RefusedError as refusal:
+            return refusal.reason
+        clean = with_free_texts(record, texts)
+        has_slot = clean.subject is not None and clean.attribute is not None
+        return dataclasses.replace(
+            clean,
+            scope=scope,
+            key=_key_of(scope, clean.text, clean.subject, clean.attribute),
+            subject=clean.subject if has_slot else None,
+            attribute=clean.attribute if has_slot else None,
+            retracted=clean.retracted and has_slot,
+            version=record.version if clean.text == record.text else version_of(clean.text, clean.ordinal),
+        )
+
+    def restore(self, record: MemoryRecord) -> Body[UpsertResult]:
+        """Write a record that was drafted again; duplicates and newest wins are settled as always."""
+        return (yield from self._write(record.scope, record, record.source.thread_id, merges_near=False))
+
+    def restore_versions(self, versions: Sequence[MemoryRecord]) -> Body[None]:
+        """Put statements that were drafted again into the histories of their keys."""
+        yield self._settings.backing.batch([operation for version in versions for operation in put_version(version)])
+        for key in dict.fromkeys(version.key for version in versions):
+            yield from self._settle(versions[0].scope, key)
+
+    def _write(
+        self, scope: MemoryScope, new: MemoryRecord, thread_id: str | None, *, merges_near: bool = True
+    ) -> Body[UpsertResult]:
+        source_kind = new.source_kind
         validate = self._settings.policy.validate
         if validate is not None and (reason := (yield computed(lambda: validate(new)))) is not None:
             return self._refused(reason, source_kind, thread_id)
-        plan = yield from self._planned(scope, new)
+        plan = yield from self._planned(scope, new, merges_near=merges_near)
         operations = _writes(plan)
         if operations:
             yield self._settings.backing.batch(operations)
@@ -70,13 +115,13 @@ class Writing:
             )
         return UpsertResult(action=plan.action, record=plan.record)
 
-    def _planned(self, scope: MemoryScope, new: MemoryRecord) -> Body[UpsertPlan]:
+    def _planned(self, scope: MemoryScope, new: MemoryRecord, *, merges_near: bool) -> Body[UpsertPlan]:
         current = yield from self._reading.current(scope, new.key)
         if current is not None and current.has_expired(self._settings.clock()):
             current = None
         cosine = self._settings.policy.near_duplicate_cosine
         neighbours: list[MemoryRecord] = []
-        if current is None and new.subject is None and cosine is not None:
+        if merges_near and current is None and new.subject is None and cosine is not None:
             neighbours = yield from self._reading.near(scope, new.text, cosine)
         return plan_upsert(new, current, neighbours)
 
@@ -122,7 +167,7 @@ class Writing:
         kind = options.get("kind", "fact")
         ttl = options["ttl"] if "ttl" in options else self._settings.policy.ttl.get(kind)
         return MemoryRecord(
-            key=text_key(scope, text) if subject is None or attribute is None else slot_key(scope, subject, attribute),
+            key=_key_of(scope, text, subject, attribute),
             scope=scope,
             text=text,
             kind=kind,
@@ -142,6 +187,10 @@ class Writing:
     def _refused(self, reason: str, source_kind: SourceKind, thread_id: str | None) -> UpsertResult:
         self._settings.emit(MemoryRefused(reason=reason, source_kind=source_kind, thread_id=thread_id))
         return UpsertResult(action="refused", reason=reason)
+
+
+def _key_of(scope: MemoryScope, text: str, subject: str | None, attribute: str | None) -> str:
+    return text_key(scope, text) if subject is None or attribute is None else slot_key(scope, subject, attribute)
 
 
 def _sources(options: UpsertOptions) -> tuple[MemorySource, ...]:
