@@ -17,6 +17,7 @@ from langmem_harness.errors import ConfigurationError
 from langmem_harness.evaluation.recordings import RecordedConversation, read_recordings
 from langmem_harness.evaluation.replay import REPLAY_WINDOW_TOKENS, ReplayReport, replay_conversation, replay_totals
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
+from langmem_harness.middleware.tool_settings import Trigger, parse_trigger
 from langmem_harness.pairing import open_memory
 from langmem_harness.window.limits import Size, parse_size
 
@@ -41,6 +42,26 @@ def parse_limit(text: str, *, option: str) -> Size:
     return parse_size((unit, parsed), name=option)
 
 
+def parse_output_trigger(text: str) -> Trigger | None:
+    """``"tokens:2000"`` as ``("tokens", 2000)``; ``"none"`` as None.
+
+    Raises:
+        ConfigurationError: Not of the form unit:number.
+    """
+    if text == "none":
+        return None
+    unit, _, number = text.partition(":")
+    try:
+        parsed: int | float = float(number) if unit == "fraction" else int(number.replace("_", ""))
+    except ValueError:
+        parsed = 0
+    if unit not in ("tokens", "bytes", "fraction") or not parsed > 0:
+        raise ConfigurationError(
+            f"--tool-outputs must look like tokens:2000, bytes:8000, fraction:0.02 or none, not {text!r}"
+        )
+    return parse_trigger((unit, parsed), "--tool-outputs")
+
+
 def replay(
     file: Annotated[
         Path, typer.Argument(help="Recorded conversations: OpenAI messages (JSON, JSONL), LangChain dicts.")
@@ -50,6 +71,12 @@ def replay(
     ),
     keep: Annotated[str, typer.Option(help="What stays behind the cut.")] = "fraction:0.3",
     keep_first: Annotated[int, typer.Option(help="Opening messages that always stay.", min=0)] = 1,
+    tool_outputs: Annotated[
+        str, typer.Option(help="Store and shorten tool results above this: tokens:N, bytes:N, fraction:F; or none.")
+    ] = "tokens:2000",
+    retry: Annotated[
+        bool, typer.Option(help="Send every turn again when it is answered; the log must answer it then.")
+    ] = True,
     memory: Annotated[Path | None, typer.Option(help="Keep threads in this folder; in memory by default.")] = None,
     limit: Annotated[int | None, typer.Option(help="Play only the first N conversations.", min=1)] = None,
     show_calls: Annotated[bool, typer.Option("--calls", help="A line per call, however many there are.")] = False,
@@ -57,14 +84,16 @@ def replay(
 ) -> None:
     """Play recorded conversations through a real agent and show what each model call would see.
 
-    Exit code 1 when a request breaks a rule of the providers. Fractions are of a window of 128,000 tokens.
+    Exit code 1 when a request breaks a rule of the providers, or a turn that was sent again was not answered from the
+    log. Fractions are of a window of 128,000 tokens.
     """
+    output_trigger = parse_output_trigger(tool_outputs)
     trigger_size, keep_size = parse_limit(trigger, option="--trigger"), parse_limit(keep, option="--keep")
     compaction = HistoryCompactionMiddleware(
         trigger=trigger_size, keep=keep_size, keep_first=keep_first, context_window=REPLAY_WINDOW_TOKENS
     )
     conversations = read_recordings(file)[:limit]
-    reports = _play(conversations, compaction, memory)
+    reports = _play(conversations, compaction, memory, output_trigger, sends_twice=retry)
     if as_json:
         print(
             json.dumps(
@@ -73,12 +102,18 @@ def replay(
         )
     else:
         _show(reports, with_calls=show_calls or len(reports) < MANY)
-    if any(call.violations for report in reports for call in report.calls):
+    is_answered_twice = not retry or all(report.turns_replayed == report.turns for report in reports)
+    if not is_answered_twice or any(call.violations for report in reports for call in report.calls):
         raise typer.Exit(1)
 
 
 def _play(
-    conversations: Sequence[RecordedConversation], compaction: HistoryCompactionMiddleware, memory_folder: Path | None
+    conversations: Sequence[RecordedConversation],
+    compaction: HistoryCompactionMiddleware,
+    memory_folder: Path | None,
+    output_trigger: Trigger | None,
+    *,
+    sends_twice: bool,
 ) -> list[ReplayReport]:
     console = Console(stderr=True)
     progress = Progress(
@@ -94,7 +129,15 @@ def _play(
         reports = []
         for conversation in conversations:
             progress.update(task, description=escape(conversation.name))
-            reports.append(replay_conversation(conversation, memory, [compaction]))
+            reports.append(
+                replay_conversation(
+                    conversation,
+                    memory,
+                    [compaction],
+                    tool_output_trigger=output_trigger,
+                    sends_twice=sends_twice,
+                )
+            )
             progress.advance(task)
     return reports
 
@@ -103,6 +146,8 @@ def _show(reports: Sequence[ReplayReport], *, with_calls: bool) -> None:
     console = Console()
     for report in reports if with_calls else ():
         console.print(_calls_table(report))
+        if report.tool_outputs:
+            console.print(_outputs_table(report))
         for note, count in report.notes.items():
             console.print(f"note: {note}: {count}", style="yellow")
     if not with_calls:
@@ -135,10 +180,39 @@ def _calls_table(report: ReplayReport) -> Table:
     return table
 
 
+def _outputs_table(report: ReplayReport) -> Table:
+    table = Table(title="Tool outputs offloaded", title_justify="left")
+    table.add_column("before call", justify="right")
+    table.add_column("tool")
+    for heading in ("tokens before", "after"):
+        table.add_column(heading, justify="right")
+    table.add_column("handle")
+    for output in report.tool_outputs:
+        table.add_row(
+            str(output.call),
+            escape(output.tool),
+            f"{output.token_count_before:,}",
+            f"{output.token_count_after:,}",
+            escape(output.handle),
+        )
+    return table
+
+
 def _conversations_table(reports: Sequence[ReplayReport]) -> Table:
     table = Table()
     table.add_column("conversation")
-    for heading in ("calls", "input tok", "without", "same prefix", "breaks", "largest", "notes"):
+    for heading in (
+        "calls",
+        "input tok",
+        "without",
+        "same prefix",
+        "breaks",
+        "largest",
+        "outputs",
+        "turns",
+        "replayed",
+        "notes",
+    ):
         table.add_column(heading, justify="right")
     for report in reports:
         totals = report.totals()
@@ -150,6 +224,9 @@ def _conversations_table(reports: Sequence[ReplayReport]) -> Table:
             f"{totals['reusable_prefix_share']:.1%}",
             str(totals["prefix_breaks"]),
             f"{totals['largest_request_tokens']:,}",
+            str(totals["tool_outputs_offloaded"] or ""),
+            str(totals["turns"]),
+            str(totals["turns_replayed"] or ""),
             str(sum(report.notes.values()) or ""),
         )
     return table
@@ -161,13 +238,19 @@ def _totals_table(totals: dict[str, Any]) -> Table:
     saved = f" ({1 - sent / without:.1%} less)" if without else ""
     for name, shown in (
         ("conversations, model calls", f"{totals['conversations']}, {totals['calls']}"),
-        ("input tokens without compaction", f"{without:,}"),
-        ("input tokens with compaction", f"{sent:,}{saved}"),
+        ("input tokens as recorded", f"{without:,}"),
+        ("input tokens sent", f"{sent:,}{saved}"),
         ("reusable prefix", f"{totals['reusable_prefix_share']:.1%}"),
         ("prefix breaks", str(totals["prefix_breaks"])),
         ("largest request", f"{totals['largest_request_tokens']:,} tokens"),
         ("first human message in every request", "yes" if totals["first_human_in_every_request"] else "NO"),
         ("newest human message in every request", "yes" if totals["newest_human_in_every_request"] else "NO"),
+        (
+            "tool outputs offloaded",
+            f"{totals['tool_outputs_offloaded']}, {totals['tool_output_tokens_before']:,} tokens shortened to "
+            f"{totals['tool_output_tokens_after']:,}",
+        ),
+        ("turns, of them replayed from the log", f"{totals['turns']}, {totals['turns_replayed']}"),
         ("rules of providers broken", str(totals["violations"])),
     ):
         table.add_row(name, shown)

@@ -1,7 +1,8 @@
 """Plays a recorded conversation through a real agent graph and measures what every model call saw.
 
-The graph is `create_agent` with the real checkpointer, store and middleware. A chat model plays the recorded assistant
-messages, tools return the recorded results. What is measured is the finished request, read right before the model.
+The graph is `create_agent` with the real checkpointer, store, thread log and middleware. A chat model plays the
+recorded assistant messages, tools return the recorded results. What is measured is the finished request, read right
+before the model. A turn can be sent a second time, as a client does that lost the answer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import Command
 
 from langmem_harness.evaluation.recordings import RecordedConversation
+from langmem_harness.events import MemoryEvent, ToolOutputOffloaded, TurnReplayed
+from langmem_harness.middleware.tool_output import ToolOutputSummarizationMiddleware
+from langmem_harness.middleware.tool_settings import Trigger
+from langmem_harness.middleware.turns import DurableTurnsMiddleware
 from langmem_harness.pairing import AgentMemory
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window.messages import canonical_json, content_hash, tag_of
@@ -37,7 +42,7 @@ class CallMeasurement:
     Attributes:
         call: Number of the call in its conversation, from 1.
         thread_messages: Messages in the thread, system prompt included.
-        thread_tokens: Their estimated tokens: the request without compaction.
+        thread_tokens: Their estimated tokens, tool results in their full size: the request without this package.
         request_messages: Messages in the request.
         request_tokens: Their estimated tokens.
         prefix_share: Share of the request's bytes that the previous request began with, 0 to 1; 0 for the first call.
@@ -62,19 +67,44 @@ class CallMeasurement:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OffloadedOutput:
+    """A tool result that was stored and shortened.
+
+    Attributes:
+        call: Number of the model call that saw it first; one more than there are, if none did.
+        tool: Name of the tool.
+        handle: What the raw text is read back with.
+        token_count_before: Estimated tokens of the result.
+        token_count_after: Of what stands in its place.
+    """
+
+    call: int
+    tool: str
+    handle: str
+    token_count_before: int
+    token_count_after: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayReport:
     """All model calls of one conversation; the totals are derived.
 
     Attributes:
         source: File of the recording.
         name: Its place in the file.
+        turns: Turns played.
+        turns_replayed: Turns that were sent again and answered from the log, without a model call.
         calls: In order.
+        tool_outputs: Tool results that were stored and shortened, in order.
         notes: What had to be mended in the recording, counted by kind.
     """
 
     source: str
     name: str
+    turns: int
+    turns_replayed: int
     calls: tuple[CallMeasurement, ...]
+    tool_outputs: tuple[OffloadedOutput, ...]
     notes: dict[str, int]
 
     def totals(self) -> dict[str, Any]:
@@ -93,9 +123,11 @@ def replay_totals(reports: Sequence[ReplayReport]) -> dict[str, Any]:
         ``input_tokens`` and ``input_tokens_without`` (compaction), ``reusable_prefix_share`` (tokens a prompt cache can
         serve, of all input tokens), ``prefix_breaks``, ``cuts``, ``largest_request_tokens``,
         ``first_human_in_every_request``, ``newest_human_in_every_request``, ``violations``, ``calls``,
-        ``conversations``.
+        ``conversations``, ``turns``, ``turns_replayed``, ``tool_outputs_offloaded``, ``tool_output_tokens_before`` and
+        ``tool_output_tokens_after``.
     """
     calls = [call for report in reports for call in report.calls]
+    outputs = [output for report in reports for output in report.tool_outputs]
     sent = sum(call.request_tokens for call in calls)
     return {
         "conversations": len(reports),
@@ -109,6 +141,11 @@ def replay_totals(reports: Sequence[ReplayReport]) -> dict[str, Any]:
         "first_human_in_every_request": all(call.first_human_sent for call in calls),
         "newest_human_in_every_request": all(call.newest_human_sent for call in calls),
         "violations": sum(len(call.violations) for call in calls),
+        "turns": sum(report.turns for report in reports),
+        "turns_replayed": sum(report.turns_replayed for report in reports),
+        "tool_outputs_offloaded": len(outputs),
+        "tool_output_tokens_before": sum(output.token_count_before for output in outputs),
+        "tool_output_tokens_after": sum(output.token_count_after for output in outputs),
     }
 
 
@@ -117,19 +154,25 @@ def replay_conversation(
     memory: AgentMemory,
     middleware: Sequence[AgentMiddleware[Any, Any]],
     *,
+    tool_output_trigger: Trigger | None = None,
+    sends_twice: bool = False,
     on_call: Callable[[CallMeasurement], None] | None = None,
 ) -> ReplayReport:
-    """Play one conversation on a thread of its own.
+    """Play one conversation on a thread of its own, with durable turns.
 
     Args:
         conversation: What was said.
-        memory: Checkpointer and store of the graph.
+        memory: Checkpointer, store and thread log of the graph.
         middleware: The policy that is tried, outermost first.
+        tool_output_trigger: Tool results above this are stored and shortened; None leaves them as they are. Recorded
+            tools count as trusted: their results are not delimited.
+        sends_twice: Whether every turn is sent again when it is answered, as a client does that lost the answer.
         on_call: Gets every measurement as it is made, for progress bars.
     """
     turns = list(_turns(conversation.messages))
     script = [message for _, answers in turns for message in answers if isinstance(message, AIMessage)]
     probe = RequestProbe(conversation.system_prompt, on_call)
+    seen = _Seen(probe)
     results = {
         message.tool_call_id: message for _, answers in turns for message in answers if isinstance(message, ToolMessage)
     }
@@ -138,17 +181,75 @@ def replay_conversation(
         model,
         tools=_recorded_tools(script),
         system_prompt=conversation.system_prompt,
-        middleware=[*middleware, probe, _RecordedResults(results)],
+        middleware=[
+            DurableTurnsMiddleware(memory.thread_log, on_event=seen.note),
+            *middleware,
+            *_shorteners(tool_output_trigger, memory, seen),
+            probe,
+            _RecordedResults(results),
+        ],
         checkpointer=memory.checkpointer,
         store=memory.store,
     )
-    config = {"configurable": {"thread_id": f"replay-{uuid.uuid4()}"}, "recursion_limit": 4 * len(script) + 50}
-    for said, answers in turns:
-        if answers:
-            agent.invoke({"messages": list(said)}, config)
+    thread_id = f"replay-{uuid.uuid4()}"
+    played = [(said, answers) for said, answers in turns if answers]
+    for number, (said, _) in enumerate(played, start=1):
+        given = [
+            message.model_copy(update={"id": f"turn-{number}-{part}"}) for part, message in enumerate(said, start=1)
+        ]
+        config = {
+            "configurable": {"thread_id": thread_id, "turn_id": f"turn-{number}"},
+            "recursion_limit": 4 * len(script) + 50,
+        }
+        for _ in range(2 if sends_twice else 1):
+            agent.invoke({"messages": given}, config)
     return ReplayReport(
-        source=conversation.source, name=conversation.name, calls=tuple(probe.calls), notes=dict(conversation.notes)
+        source=conversation.source,
+        name=conversation.name,
+        turns=len(played),
+        turns_replayed=seen.turns_replayed,
+        calls=tuple(probe.calls),
+        tool_outputs=tuple(seen.tool_outputs),
+        notes=dict(conversation.notes),
     )
+
+
+class _Seen:
+    """Collects what the middleware of one conversation reports."""
+
+    def __init__(self, probe: RequestProbe) -> None:
+        self.turns_replayed = 0
+        self.tool_outputs: list[OffloadedOutput] = []
+        self._probe = probe
+
+    def note(self, event: MemoryEvent) -> None:
+        if isinstance(event, TurnReplayed):
+            self.turns_replayed += event.action == "answered"
+        if isinstance(event, ToolOutputOffloaded):
+            self.tool_outputs.append(
+                OffloadedOutput(
+                    call=len(self._probe.calls) + 1,
+                    tool=event.tool,
+                    handle=event.handle,
+                    token_count_before=event.token_count_before,
+                    token_count_after=event.token_count_after,
+                )
+            )
+            self._probe.saved_tokens[event.tool_call_id] = event.token_count_before - event.token_count_after
+
+
+def _shorteners(trigger: Trigger | None, memory: AgentMemory, seen: _Seen) -> list[AgentMiddleware[Any, Any]]:
+    if trigger is None:
+        return []
+    return [
+        ToolOutputSummarizationMiddleware(
+            trigger,
+            untrusted_tools=(),
+            store=memory.store,
+            context_window=REPLAY_WINDOW_TOKENS,
+            on_event=seen.note,
+        )
+    ]
 
 
 def _turns(messages: Sequence[BaseMessage]) -> Iterator[tuple[list[BaseMessage], list[BaseMessage]]]:
@@ -207,6 +308,7 @@ class RequestProbe(AgentMiddleware[Any, Any]):
 
     Attributes:
         calls: All measurements so far, in order.
+        saved_tokens: By tool call id, the tokens by which a result in the thread is shorter than it was.
     """
 
     def __init__(
@@ -214,6 +316,7 @@ class RequestProbe(AgentMiddleware[Any, Any]):
     ) -> None:
         super().__init__()
         self.calls: list[CallMeasurement] = []
+        self.saved_tokens: dict[str, int] = {}
         self._system_prompt = system_prompt
         self._on_call = on_call
         self._previous: list[str] = []
@@ -243,7 +346,10 @@ class RequestProbe(AgentMiddleware[Any, Any]):
         measurement = CallMeasurement(
             call=len(self.calls) + 1,
             thread_messages=len(thread),
-            thread_tokens=estimate_tokens(thread),
+            thread_tokens=estimate_tokens(thread)
+            + sum(
+                self.saved_tokens.get(message.tool_call_id, 0) for message in thread if isinstance(message, ToolMessage)
+            ),
             request_messages=len(sent),
             request_tokens=estimate_tokens(sent),
             prefix_share=shared / sum(map(len, written)),

@@ -13,7 +13,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langmem_harness.errors import IdentityError
 from langmem_harness.memory.scope import scope_from_runtime, thread_from_config
-from langmem_harness.middleware.turn_plan import find_leftovers, newest_human
+from langmem_harness.middleware.turn_plan import find_leftovers, has_copies, newest_human
 from langmem_harness.threads.events import TurnEvent, messages_body
 from langmem_harness.threads.log import ThreadLog
 from langmem_harness.window.messages import HASH_TAG, canonical_json, content_hash, text_hash
@@ -226,6 +226,10 @@ class TurnFinder:
         """Whether a turn was answered."""
         return self._log.get_event(thread_id, turn_id, "done") is not None
 
+    def known_ids(self, thread_id: str) -> set[str | None]:
+        """Ids of every message in a thread's log. Reads the whole log."""
+        return {message.id for message in self._log.messages(thread_id)}
+
     def earlier_result(self, turn: Turn, tool_hash: str, number: int) -> TurnEvent | None:
         """The logged result of the same call in another turn with the same human message; None when there is none.
 
@@ -322,7 +326,7 @@ class TurnFinder:
     def _leftovers(self, thread_id: str, before: Sequence[BaseMessage], human: HumanMessage) -> list[BaseMessage]:
         if not before or not isinstance(before[-1], HumanMessage):
             return []
-        return find_leftovers(before, human, {message.id for message in self._log.messages(thread_id)})
+        return find_leftovers(before, human, self.known_ids(thread_id)) if has_copies(before[-1:], human) else []
 
 
 def _marked_human(messages: Sequence[BaseMessage], mark: TurnMark) -> tuple[int, HumanMessage] | None:

@@ -13,6 +13,7 @@ from langchain_core.messages import (
     BaseMessage,
     HumanMessage,
     RemoveMessage,
+    SystemMessage,
     ToolCall,
     ToolMessage,
 )
@@ -109,6 +110,7 @@ def plan_retry(
     first = logged[0]
     # The same message comes again with every retry, under an id of its own: the logged one is the one that stays.
     repeated = {message.id for message in messages if _repeats(message, first, known_ids)}
+    repeated |= _repeated_company(messages, first, repeated, known_ids)
     removals: list[BaseMessage] = [RemoveMessage(id=name) for name in sorted(filter(None, repeated))]
     messages = [message for message in messages if message.id not in repeated]
     position = next((index for index, message in enumerate(messages) if message.id == first.id), None)
@@ -131,6 +133,26 @@ def plan_retry(
     return RetryPlan(update=removals, is_answered=False)
 
 
+def _repeated_company(
+    messages: Sequence[BaseMessage],
+    first: BaseMessage,
+    repeated: Collection[str | None],
+    known_ids: Collection[str | None],
+) -> set[str | None]:
+    """Ids of the copies of what came in before the human message: a retry sends that again, too."""
+    position = next((index for index, message in enumerate(messages) if message.id == first.id), None)
+    copy = next((index for index in range(len(messages) - 1, -1, -1) if messages[index].id in repeated), None)
+    company: set[str | None] = set()
+    if position is None or copy is None:
+        return company
+    for before, again in zip(reversed(messages[:position]), reversed(messages[position + 1 : copy]), strict=False):
+        is_input = isinstance(again, HumanMessage | SystemMessage) and again.id not in known_ids
+        if not is_input or content_hash(before) != content_hash(again):
+            break
+        company.add(again.id)
+    return company
+
+
 def find_leftovers(
     before: Sequence[BaseMessage], human: BaseMessage, known_ids: Collection[str | None]
 ) -> list[BaseMessage]:
@@ -141,6 +163,11 @@ def find_leftovers(
             break
         leftovers.append(RemoveMessage(id=message.id))
     return leftovers
+
+
+def has_copies(messages: Sequence[BaseMessage], human: BaseMessage) -> bool:
+    """Whether a human message says the same under another id."""
+    return any(_repeats(message, human, ()) for message in messages)
 
 
 def _repeats(message: BaseMessage, human: BaseMessage, known_ids: Collection[str | None]) -> bool:

@@ -24,6 +24,7 @@ from langmem_harness.middleware.turn_identity import Turn, TurnFinder, TurnState
 from langmem_harness.middleware.turn_plan import (
     ToolResult,
     call_hash,
+    has_copies,
     occurrence,
     plan_retry,
     result_again,
@@ -169,10 +170,11 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 f"turn {turn.turn_id!r} is in the log with another message: use a new turn_id for other content"
             )
         events = self._log.events(turn.thread_id, turn_id=turn.turn_id)
+        messages, said = messages_in(state), self._log.messages(turn.thread_id, turn_id=turn.turn_id)
         plan = plan_retry(
-            messages_in(state),
-            self._log.messages(turn.thread_id, turn_id=turn.turn_id),
-            known_ids={message.id for message in self._log.messages(turn.thread_id)},
+            messages,
+            said,
+            known_ids=self._finder.known_ids(turn.thread_id) if has_copies(messages, said[0]) else (),
             is_done=any(event.kind == "done" for event in events),
         )
         update: dict[str, Any] = {"messages": list(plan.update), "durable_turn": turn.mark.to_dict()}

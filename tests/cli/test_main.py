@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from langmem_harness import __version__
 from langmem_harness.cli.main import app
-from langmem_harness.cli.replay import parse_limit
+from langmem_harness.cli.replay import parse_limit, parse_output_trigger
 from langmem_harness.errors import ConfigurationError
 
 RECORDING = Path(__file__).parent.parent.parent / "examples" / "recorded_conversation.json"
@@ -56,10 +56,65 @@ def test_replay_gives_the_same_numbers_as_table_and_as_json(trigger: str, keep: 
 
 
 def test_without_trigger_nothing_is_left_out(tmp_path: Path) -> None:
-    totals = json.loads(run("replay", str(RECORDING), "--memory", str(tmp_path / "m"), "--json").stdout)["totals"]
+    untouched = ("--tool-outputs", "none", "--memory", str(tmp_path / "m"), "--json")
+    totals = json.loads(run("replay", str(RECORDING), *untouched).stdout)["totals"]
     assert totals["input_tokens"] == totals["input_tokens_without"]
     assert totals["prefix_breaks"] == totals["cuts"] == 0
     assert (tmp_path / "m" / "threads.sqlite").stat().st_size > 0
+
+
+def recorded_exports(tmp_path: Path) -> Path:
+    """Two turns, each with a large tool result, and one small."""
+    rows = "\n".join(f"row {number}: an item of the export, {number * 7} pieces" for number in range(900))
+    messages: list[Any] = []
+    for number, content in enumerate((rows, "nothing new", rows.upper())):
+        call = {"id": f"c{number}", "function": {"name": "export", "arguments": json.dumps({"page": number})}}
+        messages += [
+            {"role": "user", "content": f"export page {number}"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": content},
+            {"role": "assistant", "content": f"page {number} is there"},
+        ]
+    file = tmp_path / "exports.json"
+    file.write_text(json.dumps(messages))
+    return file
+
+
+def test_replay_shows_tool_outputs_offloaded_and_turns_replayed(tmp_path: Path) -> None:
+    file = recorded_exports(tmp_path)
+    report = json.loads(run("replay", str(file), "--json").stdout)
+    totals, conversation = report["totals"], report["conversations"][0]
+    assert (totals["turns"], totals["turns_replayed"], totals["calls"]) == (3, 3, 6)
+    assert totals["tool_outputs_offloaded"] == len(conversation["tool_outputs"]) == 2
+    assert [output["call"] for output in conversation["tool_outputs"]] == [2, 6]
+    for output in conversation["tool_outputs"]:
+        assert output["tool"] == "export"
+        assert output["handle"].startswith("out_")
+        assert output["token_count_before"] > 5_000 > 600 > output["token_count_after"] > 0
+    saved = totals["tool_output_tokens_before"] - totals["tool_output_tokens_after"]
+    assert totals["input_tokens_without"] - totals["input_tokens"] > saved
+    assert totals["violations"] == totals["prefix_breaks"] == 0
+    shown = run("replay", str(file))
+    assert shown.exit_code == 0
+    assert "Tool outputs offloaded" in shown.stdout
+    assert f"2, {totals['tool_output_tokens_before']:,} tokens shortened to" in shown.stdout
+    assert shown.stdout.count("out_") == 2
+    assert "turns, of them replayed from the log" in shown.stdout
+
+
+def test_replay_without_offloading_and_retries(tmp_path: Path) -> None:
+    options = ("--tool-outputs", "none", "--no-retry", "--json")
+    totals = json.loads(run("replay", str(recorded_exports(tmp_path)), *options).stdout)["totals"]
+    assert (totals["tool_outputs_offloaded"], totals["turns_replayed"]) == (0, 0)
+    assert totals["input_tokens"] == totals["input_tokens_without"]
+
+
+@pytest.mark.parametrize("text", ["", "tokens", "tokens:0", "tokens:-1", "bytes:x", "messages:3", "fraction:2"])
+def test_a_tool_output_limit_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="--tool-outputs"):
+        parse_output_trigger(text)
+    assert parse_output_trigger("none") is None
+    assert parse_output_trigger("bytes:8_000") == ("bytes", 8000)
 
 
 def test_many_conversations_get_a_line_each_and_limit_cuts(tmp_path: Path) -> None:

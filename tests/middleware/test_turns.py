@@ -139,6 +139,25 @@ def test_without_a_turn_id_the_message_id_counts(world: World) -> None:
     assert world.log.turns("t")[0].turn_id == "m1"
 
 
+def test_a_retry_that_sends_several_messages_leaves_one_of_each(world: World) -> None:
+    agent, model = world.agent("hello", call(), RuntimeError("down"), "done")
+    agent.invoke(ask("hi"), config("turn-0"))
+    with pytest.raises(RuntimeError):
+        agent.invoke({"messages": [("user", "It is Monday."), ("user", "Pay 5.")]}, config())
+    for _ in range(2):
+        found = agent.invoke({"messages": [("user", "It is Monday."), ("user", "Pay 5.")]}, config())
+        assert [message.text for message in found["messages"]] == [
+            "hi",
+            "hello",
+            "It is Monday.",
+            "Pay 5.",
+            "",
+            "paid 5",
+            "done",
+        ]
+    assert (world.payments, model.calls) == ([5], 4)
+
+
 def test_context_carries_the_turn_id(world: World) -> None:
     agent, _ = world.agent(call(), "done")
     agent.invoke(ask(), config(None), context={"turn_id": "from context"})
