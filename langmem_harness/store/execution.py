@@ -21,6 +21,7 @@ from langmem_harness.store.namespaces import Namespace, is_below, select_namespa
 from langmem_harness.store.partition import Partition, PartitionCache
 from langmem_harness.store.plan import BatchPlan, PlannedGet, PlannedListing, PlannedSearch, plan_stored
 from langmem_harness.store.provenance import IndexProvenance
+from langmem_harness.store.ranking import plan_fetch_k
 from langmem_harness.store.records import LegScore, RecallItem, Retrieval, ScoreKind
 from langmem_harness.store.retrieval import Question, search_partition
 from langmem_harness.store.texts import FieldPaths
@@ -311,7 +312,7 @@ class Executor:
             dense_weight=self._settings.dense_weight,
             threshold=op.threshold,
             lambda_mult=op.lambda_mult,
-            fetch_k=op.fetch_k,
+            fetch_k=plan_fetch_k(op.limit, op.fetch_k),
             field_weights=op.field_weights,
         )
         answer = search_partition(partition, question, self._allowed(connection, partition, op, now))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from langmem_harness.store import database as tables
 from langmem_harness.store.database import Head
 from langmem_harness.store.keywords import KeywordIndex, unpack_terms
-from langmem_harness.store.namespaces import Namespace, encode_namespace
+from langmem_harness.store.namespaces import Namespace
 from langmem_harness.store.texts import POSITION_BITS, unpack_item_terms
 from langmem_harness.store.values import decode_key
 from langmem_harness.store.vectors import VectorIndex
@@ -200,7 +200,7 @@ class Partition:
         vector_ids: list[int] = []
         items: list[int] = []
         firsts: list[int] = []
-        path = encode_namespace(self.namespaces[namespace_id]).decode("utf-8", "surrogatepass")
+        path = "\0".join(self.namespaces[namespace_id])
         row = self.size
         for item_id, key, tokenizer, terms, embedding, is_mortal in found:
             if embedding == tables.PENDING:
@@ -209,7 +209,7 @@ class Partition:
                 self.mortal.add(item_id)
             if tokenizer != self._tokenizer and terms:
                 terms = self._terms_again(connection, item_id)
-            first, order_key = row, f"{decode_key(key)}\0{path}"
+            first, order_key = row, _order_key(decode_key(key), path)
             for position, (field, packed) in enumerate(unpack_item_terms(terms)):
                 self._unread_terms[row] = packed
                 self.fields.append(field)
@@ -250,6 +250,12 @@ class Partition:
             numbers = np.frombuffer(b"".join(vector for _, vector in usable), dtype="<f4")
             block[[row for row, _ in usable]] = numbers.reshape(len(usable), self.vectors.dims)
         self.vectors.append(block)
+
+
+def _order_key(key: str, path: str) -> str:
+    """Sorts as (key, labels) would; `path` is the labels joined by NUL, which no label holds and which sorts first."""
+    escaped = key.replace("\0", "\0\1") if "\0" in key else key
+    return f"{escaped}\0\0{path}"
 
 
 class PartitionCache:

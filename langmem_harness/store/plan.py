@@ -206,7 +206,7 @@ class RecallOptions(TypedDict, total=False):
         mode: Legs to use; the store's when left out.
         threshold: Smallest cosine, inclusive, -1 to 1. Nothing above it: nothing is returned.
         mmr_lambda: Asks for variety (MMR): 1.0 is relevance only, 0.0 variety only.
-        fetch_k: Pool MMR chooses from; three times `top_k`.
+        fetch_k: Pool MMR chooses from, on every page the same; three times `top_k`. What is behind it follows by score.
         filter: As in ``search``.
         field_weights: Weight by field path; when left out, an item counts by its best field.
         refresh_ttl: Whether what is found starts its time to live again; as the store's ``ttl`` says.

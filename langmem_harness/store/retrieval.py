@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from langmem_harness.store.ranking import (
     Leg,
     best_field,
     fuse,
-    plan_fetch_k,
     plan_ranks,
     select_diverse,
     select_top,
@@ -30,6 +29,7 @@ Floats = NDArray[np.float32]
 
 _POOL = 400  # candidates of a leg that does not score every row; enough for recall_at_10 of 0.99 on random vectors
 _POOL_PER_RESULT = 8
+_POOL_GROWTH = 16  # a pool that was too small is seldom too small by a little: hundreds of equal scores, or of chunks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,8 @@ class Question:
         dense_weight: Share of the semantic leg in a fused score.
         threshold: Smallest cosine, inclusive; None for none.
         lambda_mult: MMR when not None.
-        fetch_k: Pool MMR chooses from.
+        fetch_k: How many of the best MMR puts into another order; those behind them keep theirs. Does not depend on
+            `limit`, or the pages of one search would not fit together.
         field_weights: Weight by field path; None scores an item by its best field.
     """
 
@@ -53,7 +54,7 @@ class Question:
     dense_weight: float
     threshold: float | None = None
     lambda_mult: float | None = None
-    fetch_k: int | None = None
+    fetch_k: int = 0
     field_weights: Mapping[str, float] | None = None
 
 
@@ -106,12 +107,8 @@ def search_partition(partition: Partition, question: Question, allowed: Rows | N
     Returns:
         At most `limit` items; equal scores by key, then namespace.
     """
-    wanted = question.limit if question.lambda_mult is None else plan_fetch_k(question.limit, question.fetch_k)
-    pool = max(_POOL, _POOL_PER_RESULT * wanted)
-    dense_rows, cosines, floor = _semantic(partition, question, allowed, pool)
-    hits = _keyword(partition, question, allowed, pool, dense_rows)
-    if hits is not None and not partition.vectors.is_exact:
-        dense_rows, cosines = _complete(partition, question, dense_rows, cosines, hits)
+    wanted = question.limit if question.lambda_mult is None else max(question.limit, question.fetch_k)
+    dense_rows, cosines, floor, hits = _candidates(partition, question, allowed, wanted)
     if question.threshold is not None and question.vector is not None:
         dense_rows, cosines, hits = _apply_threshold(partition, question, dense_rows, cosines, hits)
     legs = _legs(partition, question, *_with_waiting(partition, dense_rows, cosines, hits), floor, hits)
@@ -147,6 +144,57 @@ def _asked(question: Question) -> Retrieval:
     if question.vector is None:
         return "keyword"
     return "semantic" if question.terms is None else "hybrid"
+
+
+class _Candidates(NamedTuple):
+    """What the legs found: rows with their exact cosines, the cosine that is worth nothing (None: the lowest of them),
+    and what words found. Rows ascend in both."""
+
+    rows: Rows
+    cosines: Floats
+    floor: float | None
+    hits: KeywordHits | None
+
+
+def _candidates(partition: Partition, question: Question, allowed: Rows | None, wanted: int) -> _Candidates:
+    """Candidates of both legs, more of them as long as those a leg left out could be among the best `wanted`."""
+    pool = max(_POOL, _POOL_PER_RESULT * wanted)
+    while True:
+        rows, cosines, floor = _semantic(partition, question, allowed, pool)
+        hits = _keyword(partition, question, allowed, pool, rows)
+        if hits is not None and not partition.vectors.is_exact:
+            rows, cosines = _complete(partition, question, rows, cosines, hits)
+        found = _Candidates(rows, cosines, floor, hits)
+        if _sees_all(partition, question, pool) or _are_enough(partition, found, pool, wanted):
+            return found
+        pool *= _POOL_GROWTH
+
+
+def _sees_all(partition: Partition, question: Question, pool: int) -> bool:
+    """Whether no leg stops at the pool: a search by words alone is cut off later than a search by codes."""
+    return len(partition) <= 4 * pool if question.vector is None else partition.vectors.is_exact
+
+
+def _are_enough(partition: Partition, found: _Candidates, pool: int, wanted: int) -> bool:
+    """Whether nothing that was left out can belong to the best `wanted` items.
+
+    Many rows may be texts of a few items; and of equal scores at the end of a leg the ones left out may come first by
+    key. With two legs a fused score says nothing about what both left out: there the pool is the approximation.
+    """
+    legs: list[tuple[Rows, NDArray[np.floating[Any]]]] = [(found.rows, found.cosines)] if len(found.rows) else []
+    if found.hits is not None and len(found.hits):
+        legs.append((found.hits.rows, found.hits.scores))
+    if not wanted or all(len(rows) < pool for rows, _ in legs):
+        return True
+    if partition.several_texts:
+        legs = [(best.rows, best.scores) for best in (best_field([(partition.first_row[r], s)]) for r, s in legs)]
+        if len(np.unique(np.concatenate([rows for rows, _ in legs]))) < wanted:
+            return False
+    if len(legs) == 2:
+        return True
+    ((rows, scores),) = legs
+    place = len(rows) - wanted
+    return place > 0 and bool(np.partition(scores, place)[place] > scores.min())
 
 
 def _semantic(
@@ -187,8 +235,7 @@ def _keyword(
     """Rows ascending: the best by words, and what words say about the candidates of the semantic leg."""
     if question.terms is None:
         return None
-    sees_all = question.vector is not None and partition.vectors.is_exact  # the semantic leg has every row anyway
-    limit = None if sees_all or len(partition) <= 4 * pool else pool
+    limit = None if _sees_all(partition, question, pool) or len(partition) <= 4 * pool else pool
     hits = partition.keywords().search(
         question.terms, rows=allowed, limit=limit, also=None if limit is None else dense_rows
     )
@@ -275,14 +322,17 @@ def _best_leg(partition: Partition, name: str, rows: Rows, scores: Floats, floor
 def _diversify(
     partition: Partition, question: Question, rows: Rows, scores: NDArray[np.float64], order: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    if not len(partition.vectors):
+    """The first `fetch_k` of the order, the different ones first; the rest follows as it was."""
+    pool = order[: question.fetch_k]
+    if not len(pool) or not len(partition.vectors):
         return order[: question.limit]
-    relevance = scores[order]
+    relevance = scores[pool]
     spread = relevance.max() - relevance.min()
     relevance = (relevance - relevance.min()) / spread if spread > 0 else np.ones(len(relevance))
     lambda_mult = LAMBDA_MULT if question.lambda_mult is None else question.lambda_mult
-    matrix = partition.vectors.matrix[rows[order]]
-    return order[select_diverse(relevance, matrix, top_k=question.limit, lambda_mult=lambda_mult)]
+    matrix = partition.vectors.matrix[rows[pool]]
+    chosen = select_diverse(relevance, matrix, top_k=question.limit, lambda_mult=lambda_mult)
+    return np.concatenate([pool[chosen], order[len(pool) :]])[: question.limit]
 
 
 def _what_legs_said(

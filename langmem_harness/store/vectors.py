@@ -24,6 +24,7 @@ EXACT_LIMIT = 20_000
 
 _SAMPLE = 2_048  # rows the codes are learnt from; more gained nothing on random and on clustered vectors
 _ROUNDS = 4
+_CODE_VALUES = 16  # a code of 4 bits is learnt from at least as many rows
 _FLOOR_SAMPLE = 512
 _SMALL_SQUARE, _LARGE_SQUARE = 1e-60, 1e60  # lengths between which nothing is lost by squaring
 
@@ -79,12 +80,12 @@ class VectorIndex:
 
     Args:
         dims: Length of the vectors.
-        exact_limit: Rows below which every search is exact.
+        exact_limit: Rows below which every search is exact; codes need 16 rows, so fewer are always searched exactly.
     """
 
     def __init__(self, dims: int, *, exact_limit: int = EXACT_LIMIT) -> None:
         self.dims = dims
-        self._exact_limit = exact_limit
+        self._exact_limit = max(exact_limit, _CODE_VALUES)
         self._matrix: Floats = np.empty((0, dims), dtype=np.float32)
         self._usable: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         self._size = 0
@@ -174,22 +175,26 @@ class VectorIndex:
         return clipped
 
     def nearest(self, query: Floats, count: int) -> Rows:
-        """About the `count` nearest usable rows, by code, in no order; needs codes (`is_exact` is False)."""
+        """At least about the `count` nearest usable rows, by code, in no order; all usable ones if there are fewer.
+
+        Needs codes (`is_exact` is False). Removed rows are still among the codes: as many more are looked at as it
+        takes, even when all of them lie next to the query.
+        """
         faiss = load_faiss()
-        if self._codes is None or faiss is None:
+        if self._codes is None or faiss is None or count >= self._count:
             return np.flatnonzero(self.usable)
-        removed = self._coded - self._count
-        fetch = min(self._coded, count + min(removed, count))
-        with _one_thread(faiss):
-            _, found = self._codes.search(query[np.newaxis], fetch)
-        rows: Rows = found[0]
-        rows = rows[rows >= 0]
-        return rows[self._usable[rows]]
+        fetch = count + min(self._coded - self._count, count)
+        while True:
+            with _one_thread(faiss):
+                _, found = self._codes.search(query[np.newaxis], min(fetch, self._coded))
+            rows: Rows = found[0]
+            rows = rows[rows >= 0]
+            rows = rows[self._usable[rows]]
+            if len(rows) >= count or fetch >= self._coded:
+                return rows
+            fetch *= 4
 
     def lowest(self, query: Floats) -> float:
         """About the lowest cosine of all rows, from the first ones: what a fused score counts as nothing."""
-        sample = self._matrix[: min(self._size, _FLOOR_SAMPLE)]
-        usable = self._usable[: len(sample)]
-        if not usable.any():
-            return -1.0
-        return float((sample @ query)[usable].min())
+        sample = np.flatnonzero(self.usable)[:_FLOOR_SAMPLE]
+        return float((self._matrix[sample] @ query).min()) if len(sample) else -1.0
