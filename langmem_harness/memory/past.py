@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from langgraph.store.base import GetOp, Item, Op, PutOp, SearchItem
 
@@ -165,14 +166,19 @@ class Past:
         first: list[Op] = [PutOp(links, link_key, entry, False)]
         first += [PutOp(scope.episode_speakers, key, {"speaker": name}, False) for key, name in speakers.items()]
         first += [PutOp(scope.episodes, key, None) for key in gone]
-        writes: list[Op] = [PutOp(scope.episodes, key, values[key], ["text", "context"]) for key in changed]
+        writes: list[Op] = [PutOp(scope.episodes, key, values[key], self._fields(values[key])) for key in changed]
         yield from self._put(first, writes)
         return len(changed)
+
+    def _fields(self, value: Mapping[str, Any]) -> list[str]:
+        """Both; LangGraph's in-memory store refuses the same text twice, which a lone utterance and its context are."""
+        is_alone = value["context"] == value["text"]
+        return ["text"] if is_alone and not self._settings.backing.says_how else ["text", "context"]
 
     def _put(self, first: Sequence[Op], writes: Sequence[Op]) -> Body[None]:
         """All at once where a batch is one transaction; else the links first: what follows can always be erased.
 
-        LangGraph's in-memory store refuses a batch that has the same text twice, which contexts of short threads do.
+        One at a time then: see `_fields`.
         """
         backing = self._settings.backing
         if backing.says_how:
@@ -207,7 +213,7 @@ class Past:
             scope.episodes,
             # names are cut from what is embedded only; a store with a keyword leg is given them as well
             join_parts([named.without_names, *named.names]) if backing.says_how else named.without_names,
-            max(_POOL, top_k * _POOL_PER_RESULT),
+            top_k if named.only is None else max(_POOL, top_k * _POOL_PER_RESULT),
             filter=filter,
             field_weights=self._field_weights,
         )
