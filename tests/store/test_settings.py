@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from langchain_core.embeddings import Embeddings
 from langchain_core.stores import InMemoryByteStore
-from langgraph.store.base import PutOp, TTLConfig
+from langgraph.store.base import PutOp
 
 from langmem_harness.events import MemoryEvent, RetrievalDegraded
 from langmem_harness.sqlite import Database
@@ -82,6 +82,11 @@ def test_a_cache_that_is_away_costs_no_write_and_no_search(face: Face) -> None:
 # -- sweep_interval_minutes -------------------------------------------------------------------------------------------
 
 
+def minutes(**settings: float) -> Any:
+    """A `TTLConfig`; LangGraph's type allows whole minutes only for some of its fields."""
+    return settings
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 10) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -94,7 +99,7 @@ def sweepers() -> int:
 
 
 def test_expired_items_are_swept_by_themselves(tmp_path: Path) -> None:
-    ttl = TTLConfig(default_ttl=0.001, sweep_interval_minutes=0.001)
+    ttl = minutes(default_ttl=0.001, sweep_interval_minutes=0.001)
     with FaissStore(tmp_path / "m.sqlite", ttl=ttl) as store:
         store.put(("a",), "short", {"text": "green tea"})
         store.put(("a",), "kept", {"text": "black tea"}, ttl=60)
@@ -106,7 +111,7 @@ def test_expired_items_are_swept_by_themselves(tmp_path: Path) -> None:
 
 def test_no_interval_means_no_sweeping(tmp_path: Path) -> None:
     before = sweepers()
-    with FaissStore(tmp_path / "m.sqlite", ttl=TTLConfig(default_ttl=0.0001)) as store:
+    with FaissStore(tmp_path / "m.sqlite", ttl=minutes(default_ttl=0.0001)) as store:
         store.put(("a",), "k", {"text": "green tea"})
         assert sweepers() == before
         time.sleep(0.1)
@@ -116,7 +121,7 @@ def test_no_interval_means_no_sweeping(tmp_path: Path) -> None:
 def test_a_sweeper_does_not_keep_its_store_alive(tmp_path: Path) -> None:
     database = Database(tmp_path / "m.sqlite")
     assert wait_until(lambda: not sweepers())
-    store = FaissStore(database, ttl=TTLConfig(sweep_interval_minutes=0.001))
+    store = FaissStore(database, ttl=minutes(sweep_interval_minutes=0.001))
     assert sweepers() == 1
     del store
     gc.collect()
@@ -129,7 +134,7 @@ def test_a_sweep_that_fails_says_so_and_goes_on(tmp_path: Path) -> None:
     other = FaissStore(tmp_path / "m.sqlite")
     with FaissStore(
         tmp_path / "m.sqlite",
-        ttl=TTLConfig(default_ttl=0.001, sweep_interval_minutes=0.001),
+        ttl=minutes(default_ttl=0.001, sweep_interval_minutes=0.001),
         busy_timeout_seconds=0.0,
         on_event=events.append,
     ) as store:
