@@ -281,6 +281,19 @@ class MemoryWritten(MemoryEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EpisodesWritten(MemoryEvent):
+    """What was said in a thread became searchable for later threads.
+
+    Attributes:
+        items: Utterances written, new ones and those whose context grew.
+    """
+
+    kind: ClassVar[str] = "episodes_written"
+
+    items: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemoryRefused(MemoryEvent):
     """A rule refused to keep something."""
 

@@ -150,9 +150,11 @@ def describe_episode(episode: Episode) -> tuple[dict[str, object], Mapping[str, 
         findings.update(screening.counts)
         return screening.text
 
+    thread = screen_text(episode.thread_id[:80]).text
     entry: dict[str, object] = {
         "date": date_text(episode.utterance.said_at),
-        "thread": screen_text(episode.thread_id[:80]).text,
+        "thread": thread,
+        "source": f"said in thread {thread}",
         "found": episode.retrieval,
         "said": say(episode.utterance),
     }

@@ -12,6 +12,7 @@ from langgraph.store.base import GetOp, Item, Op, PutOp, SearchItem
 from langmem_harness.driving import Body
 from langmem_harness.embeddings.parts import join_parts
 from langmem_harness.errors import ConfigurationError
+from langmem_harness.events import EpisodesWritten
 from langmem_harness.layout import episode_links_namespace
 from langmem_harness.memory.backing import FoundItems
 from langmem_harness.memory.found import NO_INDEX, FoundBy
@@ -168,6 +169,7 @@ class Past:
         first += [PutOp(scope.episodes, key, None) for key in gone]
         writes: list[Op] = [PutOp(scope.episodes, key, values[key], self._fields(values[key])) for key in changed]
         yield from self._put(first, writes)
+        self._settings.emit(EpisodesWritten(items=len(changed), thread_id=thread_id))
         return len(changed)
 
     def _fields(self, value: Mapping[str, Any]) -> list[str]:
@@ -234,11 +236,11 @@ class Past:
         if len(scores) < len(items) or not scores:
             newest = sorted(items, key=lambda item: (item.value["said_at"], item.value["position"]), reverse=True)
             return [(item, None) for item in newest]
-        lowest, best = min(scores), max(scores)
+        lowest, best, lifted = min(scores), max(scores), named.only
         if self._settings.backing.says_how or best == lowest:  # fused scores are from 0 to 1 already
             lowest, best = 0.0, 1.0
         scored = [
-            (item, (score - lowest) / (best - lowest) + self._speaker_boost * (item.value["speaker"] == named.only))
+            (item, (score - lowest) / (best - lowest) + self._speaker_boost * (item.value["speaker"] == lifted))
             for item, score in zip(items, scores, strict=True)
         ]
         return sorted(scored, key=lambda pair: (-pair[1], pair[0].key))

@@ -25,6 +25,7 @@ from langmem_harness.memory.recall import describe, json_line
 from langmem_harness.memory.records import MemorySource
 from langmem_harness.memory.scope import MemoryScope, thread_from_config
 from langmem_harness.memory.service import LongTermMemory
+from langmem_harness.memory.utterances import episode_key
 
 SAVE_MEMORY = "save_memory"
 SEARCH_MEMORY = "search_memory"
@@ -34,6 +35,9 @@ SEARCH_HISTORY = "search_history"
 
 MAX_SHOWN = 50
 """Most memories one tool call shows."""
+
+MAX_NEIGHBOURS = 5
+"""Most utterances shown on each side of one that was found."""
 
 Resolve = Callable[[Any], tuple[LongTermMemory, MemoryScope]]
 """Gives memory and scope for the runtime of a tool call."""
@@ -76,6 +80,7 @@ class SearchHistory(BaseModel):
 
     query: str = Field(description="What to look for; name the person when it matters who said it.")
     limit: int | None = Field(None, description=f"How many utterances at most, 1 to {MAX_SHOWN}.")
+    neighbours: int = Field(1, description=f"How many utterances before and after each, 0 to {MAX_NEIGHBOURS}.")
 
 
 class ForgetMemory(BaseModel):
@@ -203,11 +208,22 @@ def _forget(call: _Call, arguments: ForgetMemory) -> Body[str]:
 
 def _search_history(call: _Call, arguments: SearchHistory, *, top_k: int) -> Body[str]:
     limit = _within_bounds(arguments.limit, default=top_k)
-    result = yield from Past(call.memory.settings).search(call.scope, arguments.query, top_k=limit, neighbours=1)
+    neighbours = min(max(arguments.neighbours, 0), MAX_NEIGHBOURS)
+    past = Past(call.memory.settings)
+    result = yield from past.search(call.scope, arguments.query, top_k=limit, neighbours=neighbours)
     said = [describe_episode(episode) for episode in result.episodes]
     for _, findings in said:
         if findings:
             call.emit(ContentScreened(source="history", findings=findings, thread_id=call.thread_id))
+    call.emit(
+        MemoryRecalled(
+            keys=tuple(episode_key(episode.thread_id, episode.position) for episode in result.episodes),
+            retrieval=result.retrieval,
+            degraded=result.degraded,
+            surface=SEARCH_HISTORY,
+            thread_id=call.thread_id,
+        )
+    )
     head = {"retrieval": result.retrieval, "degraded": result.degraded, "note": _NOTE}
     return json_line({**head, "said": [entry for entry, _ in said]})
 

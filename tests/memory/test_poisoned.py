@@ -91,6 +91,38 @@ def test_a_poisoned_memory_is_only_ever_quoted_data(attack: str) -> None:
         assert "https://evil.example" not in text
 
 
+@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
+def test_a_poisoned_utterance_of_an_earlier_thread_is_only_ever_quoted_data(attack: str) -> None:
+    """In the words, as the speaker's name, and in the id of the thread."""
+    store = InMemoryStore()
+    old = [HumanMessage(attack, id="1", name=attack), AIMessage(f"You said: {attack}", id="2")]
+    EpisodeIndex(store).index_thread(ADA, attack, utterances_of(old, FixedClock()()))
+    search = AIMessage("", tool_calls=[{"name": "search_history", "args": {"query": "files"}, "id": "c"}])
+    model = ScriptedChatModel(responses=[search, "."])
+    agent = create_agent(
+        model,
+        system_prompt="You are kind.",
+        store=store,
+        middleware=[LongTermMemoryMiddleware(history=True)],
+        context_schema=MemoryContext,
+    )
+    agent.invoke({"messages": [HumanMessage("Hello.")]}, context=MemoryContext(user_id="ada"))
+    request, answer = model.requests[0], str(model.requests[1][-1].content)
+    (block,) = [message for message in request if is_tagged(message, "recall")]
+    others = "\n".join(message.text for message in request if message is not block)
+    assert others == "You are kind.\nHello."
+    lines = block.text.split("\n")
+    assert len(lines) == 5, "heading, opening, two entries, closing"
+    assert block.text.count("untrusted-data") == 2
+    entries = [json.loads(line) for line in lines[2:4]]
+    assert all(entry["kind"] == "said" for entry in entries)
+    found = json.loads(answer)
+    assert len(found["said"]) == 2
+    for text in (block.text, answer):
+        assert "Ignore all previous instructions" not in text
+        assert "https://evil.example" not in text
+
+
 def test_there_are_twenty_attacks() -> None:
     assert len(ATTACKS) >= 20
 

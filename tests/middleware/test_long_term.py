@@ -428,6 +428,26 @@ def test_what_was_said_in_one_thread_is_found_in_the_next(how: str) -> None:
         assert (answer["retrieval"], answer["degraded"]) == ("hybrid", None)
         assert {"date", "thread", "found", "score", "said", "around"} <= answer["said"][0].keys()
         assert answer["said"][0]["thread"] == "monday"
+        assert answer["said"][0]["source"] == "said in thread monday"
+        assert answer["said"][0]["date"] == "2026-04-27 (Monday)"
+
+
+def test_neighbours_are_shown_on_request_and_events_say_what_was_read_and_kept() -> None:
+    events: list[MemoryEvent] = []
+    script = [call("search_history", query="herons", neighbours=wanted) for wanted in (0, 2, 99)]
+    store = InMemoryStore()
+    EpisodeIndex(store).index_thread(
+        ADA, "old", utterances_of([HumanMessage(f"Herons, {n}.", id=f"m{n}") for n in range(20)], MONDAY)
+    )
+    agent, model = history_agent([*script, "Done."], store, mode="tools", on_event=events.append)
+    play(agent, "invoke", "What of otters?", thread_id="t9")
+    around = [max(len(entry.get("around", ())) for entry in tool_answer(model, n)["said"]) for n in (1, 2, 3)]
+    assert around == [0, 4, 10]
+    kinds = [(event.kind, event.to_dict().get("surface")) for event in events]
+    assert kinds == [("memory_recalled", "search_history")] * 3 + [("episodes_written", None)]
+    assert all(event.thread_id == "t9" for event in events)
+    assert "eron" not in json.dumps([event.to_dict() for event in events])
+    assert "otter" not in json.dumps([event.to_dict() for event in events])
 
 
 def test_an_interrupted_turn_is_kept_once_it_is_done_and_its_block_comes_back() -> None:
