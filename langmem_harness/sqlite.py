@@ -224,7 +224,7 @@ class Database:
         Inside this thread's own ``write`` it sees that transaction's changes.
         """
         self._check_usable()
-        if self.in_memory or self._writes_in_this_thread():
+        if self.in_memory or self.writes_in_this_thread():
             with self._write_lock:
                 if self._closed:
                     raise StorageClosedError(f"{self.location} is closed")
@@ -249,11 +249,12 @@ class Database:
         finally:
             self._leave_reader(connection)
 
-    def _writes_in_this_thread(self) -> bool:
+    def writes_in_this_thread(self) -> bool:
+        """Whether this thread is inside a `write`: what it reads may still be undone."""
         if not self._write_lock.acquire(blocking=False):
             return False
         try:
-            return self._writer.in_transaction
+            return not self._closed and self._writer.in_transaction
         finally:
             self._write_lock.release()
 

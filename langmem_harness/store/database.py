@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langmem_harness.errors import CorruptionError
+from langmem_harness.errors import CorruptionError, RecordError
 from langmem_harness.store.namespaces import Namespace, decode_namespace, encode_namespace, plan_prefix_range
 from langmem_harness.store.provenance import EMPTY_CORPUS, IndexProvenance
 from langmem_harness.store.texts import POSITION_BITS
@@ -29,6 +29,9 @@ LOCAL_BITS = 28
 MAX_LOCAL = 1 << LOCAL_BITS
 MAX_NAMESPACES = 1 << (63 - LOCAL_BITS - POSITION_BITS)
 """16 million namespaces with 268 million keys each, over the life of a file."""
+
+ABANDONED_SECONDS = 120
+"""A rebuild that has not written for so long has died."""
 
 NOTHING_TO_EMBED, EMBEDDED, PENDING = 0, 1, 2
 
@@ -164,12 +167,33 @@ def drop_generation(connection: sqlite3.Connection, generation: int) -> None:
     connection.execute("DELETE FROM store_indexes WHERE generation = ?", (generation,))
 
 
+def drop_abandoned(connection: sqlite3.Connection, head: Head, now_seconds: int) -> bool:
+    """Unfinished generations whose process died; whether another one is still being built."""
+    others = connection.execute(
+        "SELECT generation, touched_at FROM store_indexes WHERE generation != ?", (head.generation,)
+    ).fetchall()
+    is_building = False
+    for generation, touched_at in others:
+        if now_seconds - touched_at < ABANDONED_SECONDS:
+            is_building = True
+        else:
+            drop_generation(connection, generation)
+    return is_building
+
+
 def read_passport(connection: sqlite3.Connection, head: Head) -> IndexProvenance | None:
-    """Passport of the generation in use, without `chunk_count` (0), which takes a count; None when there is none."""
-    row = connection.execute("SELECT passport FROM store_indexes WHERE generation = ?", (head.generation,)).fetchone()
-    if row is None:
+    """Passport of the generation in use, without `chunk_count` (0), which takes a count; None when there is no index.
+
+    Vectors whose passport is missing or damaged must not be compared with anything: they have `IndexProvenance.lost`.
+    """
+    if not head.generation:
         return None
-    return IndexProvenance.from_dict({**json.loads(row[0]), "corpus_sha256": head.corpus.hex(), "chunk_count": 0})
+    row = connection.execute("SELECT passport FROM store_indexes WHERE generation = ?", (head.generation,)).fetchone()
+    try:
+        known = json.loads(row[0])
+        return IndexProvenance.from_dict({**known, "corpus_sha256": head.corpus.hex(), "chunk_count": 0})
+    except (RecordError, TypeError, ValueError):
+        return IndexProvenance.lost()
 
 
 def count_vectors(connection: sqlite3.Connection, generation: int) -> int:

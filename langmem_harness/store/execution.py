@@ -1,85 +1,28 @@
-"""Performs a checked plan against SQLite and the partitions: one transaction, no embedder, no choice left to make."""
+"""Performs a checked plan against SQLite: one transaction, no embedder, no choice left to make."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any
 
-import numpy as np
 from langgraph.store.base import Item
-from numpy.typing import NDArray
 
 from langmem_harness.sqlite import Database
 from langmem_harness.store import database as tables
-from langmem_harness.store.database import Head, ItemRow
-from langmem_harness.store.keywords import KeywordIndex, Tokenizer
-from langmem_harness.store.namespaces import Namespace, is_below, select_namespaces
-from langmem_harness.store.partition import Partition, PartitionCache
-from langmem_harness.store.plan import BatchPlan, PlannedGet, PlannedListing, PlannedSearch, plan_stored
-from langmem_harness.store.provenance import IndexProvenance
-from langmem_harness.store.ranking import plan_fetch_k
-from langmem_harness.store.records import LegScore, RecallItem, Retrieval, ScoreKind
-from langmem_harness.store.retrieval import Question, search_partition
+from langmem_harness.store.keywords import Tokenizer
+from langmem_harness.store.namespaces import is_below, select_namespaces
+from langmem_harness.store.partition import PartitionCache
+from langmem_harness.store.plan import BatchPlan, PlannedGet, PlannedListing, PlannedSearch
+from langmem_harness.store.searching import Searcher, SearchSettings, SnapshotMovedError, Vectors
 from langmem_harness.store.texts import FieldPaths
 from langmem_harness.store.values import decode_key, decode_value
-from langmem_harness.store.vectors import VectorIndex
 from langmem_harness.store.writer import Embedded, ItemWriter, PlannedPut
 
-
-@dataclass(frozen=True, kw_only=True)
-class SearchSettings:
-    """What a store was opened with.
-
-    Attributes:
-        dense_weight: Share of the semantic leg in fused scores.
-        k1: BM25.
-        b: BM25.
-        exact_limit: Rows below which the semantic leg is exact.
-    """
-
-    dense_weight: float
-    k1: float
-    b: float
-    exact_limit: int
-
-
-class Model(NamedTuple):
-    """The embedder as far as comparing goes: None for a store without one, or one that did not answer yet."""
-
-    name: str
-    digest: str
-    dims: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vectors:
-    """What embedding gave for a batch.
-
-    Attributes:
-        documents: Vectors of item texts.
-        queries: Unit vector by query text; a missing one means the semantic leg has nothing to ask with.
-        problem: Why queries are missing.
-        model: The embedder that made them.
-    """
-
-    documents: Embedded = field(default_factory=Embedded)
-    queries: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    problem: str | None = None
-    model: Model | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOutcome:
-    """One answered search."""
-
-    items: list[RecallItem]
-    retrieval: Retrieval
-    legs: Mapping[str, int] = field(default_factory=dict)
-    degraded: str | None = None
+_ATTEMPTS = 3  # a snapshot that is still behind then is held by somebody around us and will stay behind
 
 
 @dataclass(kw_only=True)
@@ -92,17 +35,13 @@ class BatchOutcome:
     others_wait: bool = False
 
 
-class _SnapshotMovedError(Exception):
-    """Another thread moved the partition past this transaction's snapshot."""
-
-
 class Executor:
     """Runs plans.
 
     Args:
         database: Where.
         paths: The store's fields.
-        tokenizer: For stored terms of another tokenizer.
+        tokenizer: The store's.
         settings: See `SearchSettings`.
         cache: Partitions of this process.
         has_embedder: Whether a semantic leg can be expected at all.
@@ -118,54 +57,59 @@ class Executor:
         cache: PartitionCache,
         has_embedder: bool,
     ) -> None:
-        self._has_embedder = has_embedder
         self._database = database
-        self._paths = paths
-        self._tokenizer = tokenizer
         self.tokenizer_number = number_of(tokenizer.fingerprint)
-        self._settings = settings
-        self.cache = cache
-        self._passports: dict[int, IndexProvenance | None] = {}
-        self._mismatches: dict[tuple[int, Model], str | None] = {}
+        self._searcher = Searcher(
+            paths=paths,
+            tokenizer=tokenizer,
+            tokenizer_number=self.tokenizer_number,
+            settings=settings,
+            cache=cache,
+            has_embedder=has_embedder,
+        )
+
+    @property
+    def cache(self) -> PartitionCache:
+        """Partitions of this process."""
+        return self._searcher.cache
 
     def run(self, plan: BatchPlan, vectors: Vectors, now: int) -> BatchOutcome:
         """All operations in order, in one transaction; a failure leaves nothing of them."""
+        is_inside = self._database.writes_in_this_thread()  # the caller's transaction, which may still be undone
         if plan.writes:
             with self._database.write() as connection:
-                return self._write(connection, plan, vectors, now)
-        while True:
+                return self._write(connection, plan, vectors, now, is_private=is_inside)
+        for attempt in count():
             try:
                 with self._database.read() as connection:
                     outcome = BatchOutcome()
                     for op in plan.operations:
-                        outcome.results.append(self._read(connection, op, vectors, now, outcome, None))
-            except _SnapshotMovedError:
+                        is_private = is_inside or attempt >= _ATTEMPTS
+                        found = self._read(connection, op, vectors, now, outcome, None, is_private=is_private)
+                        outcome.results.append(found)
+                    return outcome
+            except SnapshotMovedError:
                 continue
-            return outcome
+        raise AssertionError("unreachable: a private partition moves with its transaction")
 
     def refresh(self, item_ids: Sequence[int], now: int) -> None:
         """Start the time to live of items that were read again."""
         with self._database.write() as connection:
             tables.refresh_expiry(connection, item_ids, now)
 
-    def passport(self, connection: sqlite3.Connection, head: Head) -> IndexProvenance | None:
-        """Passport of the index in use; those of a generation never change, so they are read once."""
-        if head.generation not in self._passports:
-            self._passports[head.generation] = tables.read_passport(connection, head)
-        return self._passports[head.generation]
-
     def forget(self) -> None:
         """Drop everything in memory."""
-        self._passports, self._mismatches = {}, {}
-        self.cache.clear()
+        self._searcher.forget()
 
     def after_fork(self) -> None:
-        """In a child process: the parent's partitions may be locked by threads that are not here."""
-        self.cache = PartitionCache(self.cache.max_bytes)
+        """In a child process: see `Searcher.after_fork`."""
+        self._searcher.after_fork()
 
     # -- one operation ------------------------------------------------------------------------------------------
 
-    def _write(self, connection: sqlite3.Connection, plan: BatchPlan, vectors: Vectors, now: int) -> BatchOutcome:
+    def _write(
+        self, connection: sqlite3.Connection, plan: BatchPlan, vectors: Vectors, now: int, *, is_private: bool
+    ) -> BatchOutcome:
         documents = vectors.documents
         if documents.generation != tables.read_head(connection).generation:
             documents = Embedded()  # the index was replaced meanwhile: these items wait for the new one's vectors
@@ -177,7 +121,7 @@ class Executor:
                 outcome.results.append(None)
             else:
                 writer.flush()
-                outcome.results.append(self._read(connection, op, vectors, now, outcome, writer))
+                outcome.results.append(self._read(connection, op, vectors, now, outcome, writer, is_private=is_private))
         writer.finish()
         if outcome.to_refresh:
             tables.refresh_expiry(connection, outcome.to_refresh, now)
@@ -194,6 +138,8 @@ class Executor:
         now: int,
         outcome: BatchOutcome,
         writer: ItemWriter | None,
+        *,
+        is_private: bool,
     ) -> Any:
         match op:
             case PlannedGet():
@@ -213,183 +159,16 @@ class Executor:
                 found = tables.read_live_namespaces(connection, op.prefix, now)
                 return select_namespaces(found, op.conditions, max_depth=op.max_depth, limit=op.limit, offset=op.offset)
             case PlannedSearch():
-                answer, rows = self._search(connection, op, vectors, now, writer)
+                sees_own_writes = writer is not None and any(
+                    is_below(namespace, op.prefix) for namespace in writer.touched
+                )
+                answer, rows = self._searcher.search(
+                    connection, op, vectors, now, is_private=is_private or sees_own_writes
+                )
                 if op.refresh_ttl:
                     outcome.to_refresh += [row.item_id for row in rows if row.ttl_minutes is not None]
                 return answer
         raise AssertionError("unreachable: writes go to the writer")
-
-    def _search(
-        self,
-        connection: sqlite3.Connection,
-        op: PlannedSearch,
-        vectors: Vectors,
-        now: int,
-        writer: ItemWriter | None,
-    ) -> tuple[SearchOutcome, list[ItemRow]]:
-        if op.query is None:
-            rows = self._newest(connection, op, now)
-            namespaces = tables.read_paths(connection, (row.namespace_id for row in rows))
-            items = _items(namespaces, rows, [(None, {})] * len(rows), "recent", None, None)
-            return SearchOutcome(items=items, retrieval="recent"), rows
-        head = tables.read_head(connection)
-        generation, dims, problem = self._choose_index(connection, head, op, vectors)
-        if writer is not None and any(is_below(namespace, op.prefix) for namespace in writer.touched):
-            # uncommitted rows must not enter the shared partition: a rollback would leave them there
-            partition = self._new_partition(op.prefix, generation, dims)
-            partition.catch_up(connection, head)
-            return self._ask(connection, partition, op, vectors, problem, now)
-        partition = self.cache.get(op.prefix, generation, lambda: self._new_partition(op.prefix, generation, dims))
-        needs_terms = op.mode != "semantic" or generation == 0
-        while True:
-            with partition.lock.read():
-                if partition.seen > head.changed:
-                    raise _SnapshotMovedError
-                if partition.seen == head.changed and not (needs_terms and partition.has_unread_terms):
-                    return self._ask(connection, partition, op, vectors, problem, now)
-            with partition.lock.write():
-                if partition.seen < head.changed:
-                    partition.catch_up(connection, head)
-                if needs_terms and partition.has_unread_terms:
-                    partition.read_terms()
-            self.cache.note_size(partition)
-
-    def _choose_index(
-        self, connection: sqlite3.Connection, head: Head, op: PlannedSearch, vectors: Vectors
-    ) -> tuple[int, int, str | None]:
-        """Vector index that may answer (0: none), its vectors' length, and why a wanted semantic leg is missing."""
-        if op.text is None:
-            return 0, 0, None
-        if not self._has_embedder:
-            return 0, 0, "the store has no embedder" if op.mode == "semantic" else None
-        if op.text not in vectors.queries or vectors.model is None:
-            return 0, 0, vectors.problem or "the embedder gave no usable vector"
-        passport = self.passport(connection, head)
-        if passport is None:
-            return 0, 0, None
-        compared = (head.generation, vectors.model)
-        if compared not in self._mismatches:
-            self._mismatches[compared] = passport.find_mismatch(
-                model_digest=vectors.model.digest, embedding_model=vectors.model.name, dims=vectors.model.dims
-            )
-        mismatch = self._mismatches[compared]
-        return (head.generation, passport.dims, None) if mismatch is None else (0, 0, mismatch)
-
-    def _new_partition(self, prefix: Namespace, generation: int, dims: int) -> Partition:
-        return Partition(
-            prefix,
-            generation=generation,
-            vectors=VectorIndex(dims, exact_limit=self._settings.exact_limit),
-            keywords=KeywordIndex(self._settings.k1, self._settings.b),
-            tokenizer=self.tokenizer_number,
-            terms_again=self._terms_again,
-        )
-
-    def _terms_again(self, connection: sqlite3.Connection, item_id: int) -> bytes:
-        value, indexing = connection.execute(
-            "SELECT value, indexing FROM store_items WHERE item_id = ?", (item_id,)
-        ).fetchone()
-        return plan_stored(value, parse_indexing(indexing), self._paths, self._tokenizer)[0]
-
-    def _ask(
-        self,
-        connection: sqlite3.Connection,
-        partition: Partition,
-        op: PlannedSearch,
-        vectors: Vectors,
-        problem: str | None,
-        now: int,
-    ) -> tuple[SearchOutcome, list[ItemRow]]:
-        if partition.has_unread_terms and (op.mode != "semantic" or not partition.generation):
-            partition.read_terms()  # a private partition: nobody else has it
-        assert op.query is not None  # noqa: S101 - the caller checked
-        vector = vectors.queries.get(op.text) if op.text is not None and partition.generation else None
-        by_words = op.mode != "semantic" or vector is None
-        question = Question(
-            limit=op.offset + op.limit,
-            vector=vector,
-            terms=self._tokenizer.query_terms(op.query) if by_words else None,
-            dense_weight=self._settings.dense_weight,
-            threshold=op.threshold,
-            lambda_mult=op.lambda_mult,
-            fetch_k=plan_fetch_k(op.limit, op.fetch_k),
-            field_weights=op.field_weights,
-        )
-        answer = search_partition(partition, question, self._allowed(connection, partition, op, now))
-        if problem is None and partition.pending and op.text is not None:
-            problem = f"{len(partition.pending)} items wait for their vectors"
-        page = answer.found[op.offset :]
-        stored = tables.read_items(connection, [found.item_id for found in page])
-        kept = [found for found in page if found.item_id in stored]
-        rows = [stored[found.item_id] for found in kept]
-        said = [(found.score, found.legs) for found in kept]
-        items = _items(partition.namespaces, rows, said, answer.retrieval, answer.score_kind, problem)
-        outcome = SearchOutcome(items=items, retrieval=answer.retrieval, legs=answer.leg_sizes, degraded=problem)
-        return outcome, rows
-
-    def _allowed(
-        self, connection: sqlite3.Connection, partition: Partition, op: PlannedSearch, now: int
-    ) -> NDArray[np.int64] | None:
-        """Rows that may answer; None for all."""
-        allowed: NDArray[np.int64] | None = None
-        if op.predicate is not None:
-            candidates = tables.iterate_values(connection, op.prefix, op.sql)
-            matching = [item_id for item_id, value in candidates if op.predicate(decode_value(value))]
-            allowed = partition.rows_of(matching)
-        if partition.mortal:
-            expired = partition.mortal.intersection(tables.read_expired(connection, now))
-            if expired:
-                live = partition.live_rows() if allowed is None else allowed
-                allowed = np.setdiff1d(live, partition.rows_of(list(expired)), assume_unique=True)
-        return allowed
-
-    def _newest(self, connection: sqlite3.Connection, op: PlannedSearch, now: int) -> list[ItemRow]:
-        rows: list[ItemRow] = []
-        if not op.limit:
-            return rows
-        skipped = 0
-        for row in tables.iterate_newest(connection, op.prefix, op.sql, now):
-            if op.predicate is not None and not op.predicate(decode_value(row.value)):
-                continue
-            if skipped < op.offset:
-                skipped += 1
-                continue
-            rows.append(row)
-            if len(rows) == op.limit:
-                break
-        return rows
-
-
-def _items(
-    namespaces: Mapping[int, Namespace],
-    rows: Sequence[ItemRow],
-    said: Sequence[tuple[float | None, Mapping[str, LegScore]]],
-    retrieval: Retrieval,
-    score_kind: ScoreKind | None,
-    degraded: str | None,
-) -> list[RecallItem]:
-    items: list[RecallItem] = []
-    for row, (score, legs) in zip(rows, said, strict=True):
-        updated_at = tables.to_datetime(row.updated_at)
-        item = RecallItem(
-            namespaces[row.namespace_id],
-            decode_key(row.key),
-            decode_value(row.value),
-            updated_at if row.created_at == row.updated_at else tables.to_datetime(row.created_at),
-            updated_at,
-            score,
-            retrieval=retrieval,
-            legs=legs,
-            score_kind=score_kind,
-            degraded=degraded,
-        )
-        items.append(item)
-    return items
-
-
-def parse_indexing(stored: str | None) -> Any:
-    """The ``index`` argument of a stored item."""
-    return None if stored is None else json.loads(stored)
 
 
 def number_of(fingerprint: str) -> int:

@@ -30,7 +30,7 @@ from langmem_harness.sqlite import Database
 from langmem_harness.store import database as tables
 from langmem_harness.store import maintenance
 from langmem_harness.store.embedder import StoreEmbedder
-from langmem_harness.store.execution import BatchOutcome, Executor, SearchOutcome, SearchSettings, Vectors
+from langmem_harness.store.execution import BatchOutcome, Executor
 from langmem_harness.store.indexing import Indexer, Progress
 from langmem_harness.store.keywords import Tokenizer
 from langmem_harness.store.partition import PartitionCache
@@ -38,6 +38,7 @@ from langmem_harness.store.plan import BatchPlan, RecallOptions, check_mode, pla
 from langmem_harness.store.provenance import IndexProvenance
 from langmem_harness.store.ranking import DENSE_WEIGHT
 from langmem_harness.store.records import Mode, RecallResult, StoreReport, StoreStats
+from langmem_harness.store.searching import SearchOutcome, SearchSettings, Vectors
 from langmem_harness.store.steps import Call, Steps, arun, run
 from langmem_harness.store.texts import FieldPaths
 from langmem_harness.store.vectors import EXACT_LIMIT, load_faiss

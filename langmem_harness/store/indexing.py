@@ -19,12 +19,13 @@ from langmem_harness.errors import EmbeddingError, StorageBusyError
 from langmem_harness.sqlite import Database
 from langmem_harness.store import database as tables
 from langmem_harness.store.embedder import EmbedAnswer, EmbedRequest, StoreEmbedder
-from langmem_harness.store.execution import Model, Vectors, parse_indexing
 from langmem_harness.store.keywords import Tokenizer
 from langmem_harness.store.plan import plan_stored
 from langmem_harness.store.provenance import CHUNKER_VERSION, IndexProvenance
+from langmem_harness.store.searching import Model, Vectors
 from langmem_harness.store.steps import Call, Steps
 from langmem_harness.store.texts import POSITION_BITS, FieldPaths
+from langmem_harness.store.values import parse_indexing
 from langmem_harness.store.writer import Embedded, ItemWriter
 
 Vector = NDArray[np.float32]
@@ -33,7 +34,6 @@ Progress = Callable[[int, int], None]
 
 _BATCH_TEXTS = 256
 _BATCH_ITEMS = 64
-_ABANDONED_SECONDS = 120.0
 _CATCH_UP_ROUNDS = 5
 
 
@@ -303,20 +303,16 @@ class Indexer:
             count: int = yield Call(lambda: self._switch(generation, seen, incomplete))
         except BaseException:
             with self._database.write() as connection:
-                tables.drop_generation(connection, generation)
+                if tables.read_head(connection).generation != generation:  # else we were stopped after the switch
+                    tables.drop_generation(connection, generation)
             raise
         return count
 
     def _begin_build(self, model: Model) -> tuple[int, int]:
         with self._database.write() as connection:
             head = tables.read_head(connection)
-            others = connection.execute(
-                "SELECT generation, touched_at FROM store_indexes WHERE generation != ?", (head.generation,)
-            ).fetchall()
-            for generation, touched_at in others:
-                if _seconds() - touched_at < _ABANDONED_SECONDS:
-                    raise StorageBusyError("another process is rebuilding the index; try again when it is done")
-                tables.drop_generation(connection, generation)  # left behind by a process that died
+            if tables.drop_abandoned(connection, head, _seconds()):
+                raise StorageBusyError("another process is rebuilding the index; try again when it is done")
             (total,) = connection.execute("SELECT count(*) FROM store_items").fetchone()
             return self._create(connection, head.next_generation, model), total
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from pathlib import Path
+import time
 from typing import cast
 
 import numpy as np
 
-from langmem_harness.errors import CorruptionError, LangMemHarnessError, RecordError
+from langmem_harness.errors import CorruptionError, LangMemHarnessError
 from langmem_harness.sqlite import Database
 from langmem_harness.store import database as tables
-from langmem_harness.store.execution import Executor, parse_indexing
+from langmem_harness.store.execution import Executor
 from langmem_harness.store.keywords import Tokenizer, unpack_terms
 from langmem_harness.store.namespaces import decode_namespace
 from langmem_harness.store.plan import plan_stored
-from langmem_harness.store.provenance import EMPTY_CORPUS, IndexProvenance, add_to_corpus, hash_item
+from langmem_harness.store.provenance import EMPTY_CORPUS, LOST, IndexProvenance, add_to_corpus, hash_item
 from langmem_harness.store.records import StoreReport, StoreStats
 from langmem_harness.store.texts import POSITION_BITS, FieldPaths, Indexing, unpack_item_terms
+from langmem_harness.store.values import parse_indexing
 from langmem_harness.store.writer import Embedded, ItemWriter
 
 _MAX_PROBLEMS = 100
 _SWEEP_ITEMS = 500
+_DAMAGE = (LangMemHarnessError, ValueError, TypeError, AttributeError)
+"""What reading a row raises that somebody changed behind our back: SQLite stores any type in any column."""
 
 
 def sweep(database: Database, now: int) -> int:
@@ -41,9 +44,10 @@ def sweep(database: Database, now: int) -> int:
 
 
 def vacuum(database: Database) -> None:
-    """Forget empty namespaces, deletions and unfinished indexes, and give free pages back to the disk."""
+    """Forget empty namespaces, deletions and indexes whose rebuild died, and give free pages back to the disk."""
     with database.write() as connection:
         head = tables.read_head(connection)
+        tables.drop_abandoned(connection, head, int(time.time()))
         connection.execute(
             "DELETE FROM store_namespaces WHERE NOT EXISTS "
             "(SELECT 1 FROM store_items WHERE store_items.namespace_id = store_namespaces.namespace_id)"
@@ -76,7 +80,7 @@ def read_stats(database: Database, executor: Executor, now: int, vector_search: 
         expired=expired,
         vectors=vectors,
         pending_embeddings=pending,
-        file_bytes=pages * page_size if database.in_memory else Path(database.location).stat().st_size,
+        file_bytes=pages * page_size,
         cached_partitions=executor.cache.count,
         cached_bytes=executor.cache.nbytes,
         vector_search=vector_search,
@@ -84,12 +88,18 @@ def read_stats(database: Database, executor: Executor, now: int, vector_search: 
 
 
 def read_provenance(database: Database) -> IndexProvenance | None:
-    """Passport of the index in use, with its counts; None for a store without vectors."""
+    """Passport of the index in use, with its counts; None for a store without vectors.
+
+    Raises:
+        CorruptionError: It is lost or damaged.
+    """
     with database.read() as connection:
         head = tables.read_head(connection)
         passport = tables.read_passport(connection, head)
         if passport is None:
             return None
+        if passport.is_lost:
+            raise CorruptionError(LOST)
         body = passport.to_dict()
         body["chunk_count"] = tables.count_vectors(connection, head.generation)
         return IndexProvenance.from_dict(body)
@@ -134,33 +144,35 @@ def _verify_items(
     }
     total, count = EMPTY_CORPUS, 0
     rows = connection.execute(
-        "SELECT item_id, namespace_id, key, value, indexing, content_hash, changed, tokenizer, terms, created_at, "
-        "updated_at FROM store_items"
+        "SELECT item_id, namespace_id, key, CAST(value AS BLOB), indexing, content_hash, changed, tokenizer, terms, "
+        "created_at, updated_at FROM store_items"
     )
-    for item_id, namespace_id, key, value, indexing, stored, changed, number, terms, created, updated in rows:
+    for row in rows:
         count += 1
-        total = add_to_corpus(total, added=[stored], removed=[])
+        item_id, namespace_id, key, blob, indexing, stored, changed, number, terms, created, updated = row
         space = spaces.get(namespace_id)
         if space is None or item_id >> tables.LOCAL_BITS != namespace_id:
             check.note(f"item {item_id}: its namespace is missing or another one")
             continue
-        if item_id & (tables.MAX_LOCAL - 1) >= space[1] or changed > space[2] or changed > changed_head:
-            check.note(f"item {item_id}: its number is ahead of its namespace")
-        if hash_item(space[0], key, value, indexing) != stored:
-            check.note(f"item {item_id}: its content is not what was written")
-        if updated < created:
-            check.note(f"item {item_id}: updated before it was created")
         try:
+            total = add_to_corpus(total, added=[stored], removed=[])
+            if item_id & (tables.MAX_LOCAL - 1) >= space[1] or changed > space[2] or changed > changed_head:
+                check.note(f"item {item_id}: its number is ahead of its namespace")
+            value = blob.decode()
+            if hash_item(space[0], key, value, indexing) != stored:
+                check.note(f"item {item_id}: its content is not what was written")
+            if updated < created:
+                check.note(f"item {item_id}: updated before it was created")
             made = plan_stored(value, _index_of(indexing, terms), paths, tokenizer)[0]
             kept = [unpack_terms(packed) for _, packed in unpack_item_terms(terms)]
             if number == tokenizer_number and [unpack_terms(part) for _, part in unpack_item_terms(made)] != kept:
                 check.note(f"item {item_id}: its terms are not those of its value and the store's fields")
-        except (LangMemHarnessError, ValueError) as error:
-            check.note(f"item {item_id}: {type(error).__name__}")
+        except _DAMAGE as error:
+            check.note(f"item {item_id}: cannot be read, {type(error).__name__}")
     for namespace_id, (path, _, _) in spaces.items():
         try:
             decode_namespace(path)
-        except UnicodeDecodeError:
+        except _DAMAGE:
             check.note(f"namespace {namespace_id}: its path cannot be read")
     if total != corpus:
         check.note("the corpus hash is not the sum of the items")
@@ -177,22 +189,19 @@ def _index_of(indexing: str | None, terms: bytes) -> Indexing:
 def _verify_vectors(
     connection: sqlite3.Connection, head: tables.Head, paths: FieldPaths, tokenizer: Tokenizer, check: _Check
 ) -> int:
-    if not head.generation:
-        return 0
-    try:
-        passport = tables.read_passport(connection, head)
-    except (RecordError, ValueError):
-        passport = None
+    passport = tables.read_passport(connection, head)
     if passport is None:
-        check.note("the index has no readable passport; run reindex()")
         return 0
+    if passport.is_lost:
+        check.note(LOST)
+        return tables.count_vectors(connection, head.generation)
     texts_of: dict[int, list[bytes | None]] = {}
-    for item_id, value, indexing, terms in connection.execute(
-        "SELECT item_id, value, indexing, terms FROM store_items WHERE embedding = 1"
+    for item_id, blob, indexing, terms in connection.execute(
+        "SELECT item_id, CAST(value AS BLOB), indexing, terms FROM store_items WHERE embedding = 1"
     ):
         try:
-            texts = plan_stored(value, _index_of(indexing, terms), paths, tokenizer)[1]
-        except (CorruptionError, ValueError):
+            texts = plan_stored(blob.decode(), _index_of(indexing, terms), paths, tokenizer)[1]
+        except _DAMAGE:
             continue  # reported with the items
         texts_of[item_id] = [
             None if text is None else hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts
@@ -204,7 +213,8 @@ def _verify_vectors(
     ):
         count += 1
         item_id, position = vector_id >> POSITION_BITS, vector_id & ((1 << POSITION_BITS) - 1)
-        vector = np.frombuffer(blob, dtype="<f4") if len(blob) == 4 * passport.dims else None
+        is_whole = isinstance(blob, bytes) and len(blob) == 4 * passport.dims
+        vector = np.frombuffer(blob, dtype="<f4") if is_whole else None
         if vector is None or not np.isfinite(vector).all() or abs(float(np.linalg.norm(vector)) - 1) > 1e-3:
             check.note(f"vector {vector_id}: not a unit vector of {passport.dims} numbers; run reindex()")
         if item_id in pending:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from langmem_harness.embeddings.fingerprint import probe_matches
 from langmem_harness.errors import RecordError
 
 FORMAT_VERSION = 1
+LOST = "the passport of the vector index is lost or cannot be read; run reindex()"
 CHUNKER_VERSION = "whole-text-1"
 """One vector for each indexed text, whatever its length: the embedder decides how it reads a long one."""
 
 _MODULUS = 1 << 256
+_NUMBERS = ("dims", "chunk_count", "format_version")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +57,37 @@ class IndexProvenance:
         """
         try:
             known = {name: data[name] for name in cls.__dataclass_fields__}
+            if not all(isinstance(value, int if name in _NUMBERS else str) for name, value in known.items()):
+                raise TypeError
             return cls(**{**known, "built_at": datetime.fromisoformat(data["built_at"])})
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"not an index provenance: {type(error).__name__}") from error
 
+    @classmethod
+    def lost(cls) -> Self:
+        """Stands for a passport that cannot be read: fits no embedder."""
+        built_at = datetime.fromtimestamp(0, UTC)
+        known = {"corpus_sha256": "", "embedding_model": "", "model_digest": "", "chunker_version": ""}
+        return cls(**known, dims=0, chunk_count=0, built_at=built_at, format_version=0)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is `lost`."""
+        return self.format_version == 0
+
     def find_mismatch(self, *, model_digest: str, embedding_model: str, dims: int) -> str | None:
         """Why vectors of this index and of that embedder must not be compared, or None."""
+        if self.is_lost:
+            return LOST
         if self.format_version != FORMAT_VERSION or self.chunker_version != CHUNKER_VERSION:
             return "the index was built by another version of this package; run reindex()"
         if self.dims != dims:
             return f"the index has {self.dims} dimensions, the embedder {dims}; run reindex()"
-        if not probe_matches(self.model_digest, model_digest):
+        try:
+            is_same = probe_matches(self.model_digest, model_digest)
+        except RecordError:
+            return LOST
+        if not is_same:
             return (
                 f"the index was built by another model ({self.embedding_model!r}; "
                 f"now {embedding_model!r}); run reindex()"

@@ -72,6 +72,11 @@ def decode_key(key: bytes) -> str:
     return key.decode("utf-8", "surrogatepass")
 
 
+def parse_indexing(stored: str | None) -> Any:
+    """The ``index`` argument of a stored item."""
+    return None if stored is None else json.loads(stored)
+
+
 def _check_keys(value: Any, path: str) -> None:
     """JSON would turn other keys into text without a word: 1 and "1" would become one."""
     if isinstance(value, dict) or (not isinstance(value, _PLAIN) and isinstance(value, Mapping)):
