@@ -97,7 +97,9 @@ def plan_batch(ops: Iterable[Op], *, paths: FieldPaths, tokenizer: Tokenizer, mo
         match op:
             case PutOp():
                 put = plan_put(op, paths, tokenizer)
-                documents.update((text, None) for text in put.texts if text is not None)
+                for text in put.texts:
+                    if text is not None:
+                        documents[text] = None
                 planned.append(put)
                 writes = True
             case GetOp():
@@ -143,7 +145,7 @@ def plan_put(op: PutOp, paths: FieldPaths, tokenizer: Tokenizer) -> PlannedPut:
         indexing=indexing,
         ttl_minutes=ttl,
         terms=pack_item_terms(texts, tokenizer),
-        texts=tuple(embeddable(entry.text) for entry in texts),
+        texts=tuple([embeddable(entry.text) for entry in texts]),
     )
 
 

@@ -11,8 +11,7 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from langgraph.store.base import get_text_at_path, tokenize_path
 
@@ -30,8 +29,7 @@ _HEADER = struct.Struct("<HI")
 _JSON_START = ("{", "[")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FieldText:
+class FieldText(NamedTuple):
     """One text of an item.
 
     Attributes:

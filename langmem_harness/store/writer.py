@@ -11,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,8 @@ MAX_TOUCHED = 20_000
 """Deletions listed for other processes; beyond that the older half goes, and who has not seen them reads anew."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedPut:
-    """A checked put, everything worked out before the transaction.
+class PlannedPut(NamedTuple):
+    """A checked put, everything worked out before the transaction; a plain tuple, because a batch makes thousands.
 
     Attributes:
         namespace: Where.
