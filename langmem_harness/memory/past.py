@@ -24,6 +24,8 @@ from langmem_harness.memory.utterances import (
     Utterance,
     episode_key,
     episode_value,
+    join_said,
+    storable,
     utterance_of,
 )
 from langmem_harness.window.messages import canonical_json, text_hash
@@ -102,25 +104,20 @@ class Past:
     def extend(self, scope: MemoryScope, thread_id: str, utterances: Sequence[Utterance]) -> Body[int]:
         """Write what a thread has more than before; its earlier utterances keep the dates they were written with.
 
-        Reads the end of what is there. A thread whose earlier part is another one now is written as a whole.
+        Reads the end of what is there. A thread that does not simply go on (a fork, an edit, messages that another
+        middleware took out of the state) is joined with what is there, see `join_said`.
         """
         (link,) = yield self._settings.backing.batch([GetOp(episode_links_namespace(thread_id), _link_key(scope))])
         count = len(link.value["keys"]) if link is not None else 0
-        first = max(0, count - 2 * CONTEXT_TURNS)
-        known = yield from self._stored(scope, thread_id, range(first, count))
-        continues = count <= len(utterances) and all(
-            place in known and known[place].message_id == utterances[place].message_id for place in range(first, count)
-        )
-        if not continues:
-            first, known = 0, (yield from self._stored(scope, thread_id, range(len(utterances))))
-            kept = [
-                dataclasses.replace(one, said_at=before.said_at)
-                if (before := known.get(place)) is not None and before.message_id == one.message_id
-                else one
-                for place, one in enumerate(utterances)
-            ]
-            return (yield from self._write(scope, thread_id, kept, start=0, known={}))
-        return (yield from self._write(scope, thread_id, utterances, start=count, known=known))
+        end = range(max(0, count - 2 * CONTEXT_TURNS), count)
+        known = yield from self._stored(scope, thread_id, end)
+        if count <= len(utterances) and all(
+            place in known and known[place].message_id == utterances[place].message_id for place in end
+        ):
+            return (yield from self._write(scope, thread_id, utterances, start=count, known=known))
+        before = yield from self._stored(scope, thread_id, range(count))
+        joined = join_said([before[place] for place in sorted(before)], utterances)
+        return (yield from self._write(scope, thread_id, joined, start=0, known={}))
 
     def _stored(self, scope: MemoryScope, thread_id: str, places: Iterable[int]) -> Body[dict[int, Utterance]]:
         wanted = list(places)
@@ -144,7 +141,9 @@ class Past:
         texts = yield from self._settings.redacted([one.text for one in utterances[start:]], surface="episode")
         around = dict(known)
         for place, text in enumerate(texts, start=start):
-            around[place] = dataclasses.replace(utterances[place], text=text or "")
+            around[place] = dataclasses.replace(
+                utterances[place], text=storable(text or ""), speaker=storable(utterances[place].speaker)
+            )
         places = [place for place in around if place >= start - CONTEXT_TURNS]
         values = {episode_key(thread_id, place): episode_value(thread_id, place, around) for place in places}
         links, link_key = episode_links_namespace(thread_id), _link_key(scope)

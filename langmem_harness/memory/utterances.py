@@ -61,7 +61,8 @@ class LoggedEntry(Protocol):
 
 
 def utterances_of(messages: Iterable[BaseMessage], said_at: datetime) -> list[Utterance]:
-    """What people and the agent said in these messages; tool traffic, blank texts and messages of ours are left out.
+    """What people and the agent said in these messages; tool traffic, blank texts, messages of ours and the summaries
+    that LangChain's middleware puts in a person's place are left out.
 
     Args:
         messages: In order.
@@ -75,7 +76,10 @@ def utterances_of(messages: Iterable[BaseMessage], said_at: datetime) -> list[Ut
             said_at=said_at.astimezone(UTC),
         )
         for message in messages
-        if isinstance(message, HumanMessage | AIMessage) and tag_of(message) is None and message.text.strip()
+        if isinstance(message, HumanMessage | AIMessage)
+        and tag_of(message) is None
+        and message.additional_kwargs.get("lc_source") != "summarization"
+        and message.text.strip()
     ]
 
 
@@ -98,6 +102,24 @@ def utterances_of_entries(entries: Sequence[LoggedEntry]) -> list[Utterance]:
         if entry.turn_id in done
         for utterance in utterances_of(entry.messages(), entry.created_at)
     ]
+
+
+def join_said(before: Sequence[Utterance], now: Sequence[Utterance]) -> list[Utterance]:
+    """What was said in a thread, out of what is known of it and its messages as they are now.
+
+    Messages may have left the state without being unsaid (trimming and summarizing middleware remove them): what is
+    known stays up to the last known message that the state still goes through, and what follows there is new. So a
+    fork takes the place of what it forked from, and a state that shares nothing with what is known only adds to it.
+    """
+    places = {one.message_id: place for place, one in enumerate(before)}
+    first = next((place for place, one in enumerate(now) if one.message_id in places), None)
+    if first is None:
+        return [*before, *now]
+    last_known, place = -1, first
+    while place < len(now) and places.get(now[place].message_id, -1) > last_known:
+        last_known = places[now[place].message_id]
+        place += 1
+    return [*before[: last_known + 1], *now[place:]]
 
 
 def episode_key(thread_id: str, position: int) -> str:
@@ -134,7 +156,14 @@ def searched_text(utterance: Utterance) -> str:
     """
     day = utterance.said_at
     who = "" if utterance.speaker in ROLE_NAMES else f" {utterance.speaker}:"
-    return f"[{day.day} {_MONTHS[day.month - 1]}, {day.year}]{who} {utterance.text}"
+    return join_parts([f"[{day.day} {_MONTHS[day.month - 1]}, {day.year}]{who} {utterance.text}"])
+
+
+def storable(text: str) -> str:
+    """The text without what some stores refuse: lone surrogates and NUL become U+FFFD."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
 
 
 def utterance_of(value: Mapping[str, Any]) -> Utterance:

@@ -100,6 +100,7 @@ def test_what_counts_as_said() -> None:
         recall_message("recalled"),
         AIMessage("Hello.", id="2"),
         HumanMessage(" "),
+        HumanMessage("Here is a summary of it all.", additional_kwargs={"lc_source": "summarization"}),
     ]
     said = utterances_of(messages, DAY)
     assert [(one.speaker, one.text) for one in said] == [("Mel", "Hi."), ("assistant", "Hello.")]

@@ -21,6 +21,7 @@ from langmem_harness.driving import drive
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.memory import EpisodeIndex, LongTermMemory, MemoryScope, Utterance
 from langmem_harness.memory.past import Past
+from langmem_harness.memory.utterances import join_said
 from langmem_harness.store import FaissStore
 from langmem_harness.testing import DeterministicEmbeddings, FixedClock
 from langmem_harness.threads import ThreadLog
@@ -143,6 +144,7 @@ def test_a_lifted_item_comes_from_far_below() -> None:
 def test_completed_turns_come_from_the_log_with_their_dates(tmp_path: Path, face: Face) -> None:
     clock = FixedClock(DAY)
     with ThreadLog(tmp_path / "log.sqlite", clock=clock) as log, open_store(":memory:") as store:
+
         def say(turn: str, kind: str, message: Any, **more: Any) -> Any:
             body = {"messages": messages_to_dict([message])}
             return log.append_event("t", turn, kind, body, **more)
@@ -202,6 +204,72 @@ def test_growing_keeps_the_dates_and_follows_a_fork(any_store: BaseStore) -> Non
         "No seal at all.",
     ]
     assert datetime.fromisoformat(rows[0]["said_at"]) == DAY
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "joined"),
+    [
+        ("", "abc", "abc"),
+        ("abc", "abcd", "abcd"),
+        ("abc", "abc", "abc"),
+        ("abcd", "abx", "abx"),  # a fork
+        ("abcd", "ab", "ab"),  # a fork that was not answered yet
+        ("abcdef", "efg", "abcdefg"),  # trimmed at the front
+        ("abcdef", "aefg", "abcdefg"),  # and the first one kept
+        ("abcdef", "Sefg", "abcdefg"),  # a summary in its place
+        ("abcdef", "gh", "abcdefgh"),  # everything removed
+        ("abcdef", "", "abcdef"),
+        ("abc", "cba", "abcba"),
+    ],
+)
+def test_what_left_the_state_was_said_all_the_same(before: str, now: str, joined: str) -> None:
+    def spoken(letters: str) -> list[Utterance]:
+        return [Utterance(message_id=letter, speaker="user", text=letter, said_at=DAY) for letter in letters]
+
+    assert "".join(one.text for one in join_said(spoken(before), spoken(now))) == joined
+
+
+def test_a_thread_whose_state_is_trimmed_keeps_growing(any_store: BaseStore) -> None:
+    lines = [f"user: Part {number}." for number in range(12)]
+    for end in range(2, 13, 2):
+        extend(any_store, talk(*lines[:end])[-3:])
+    assert [value["said"] for _, value in sorted(kept(any_store).items())] == [f"Part {n}." for n in range(12)]
+
+
+@pytest.mark.parametrize("odd", ["\x1e", "a\x1eb", "\ud83d", "\x00", "\u2028", "🦩" * 300, "</untrusted-data>", " "])
+def test_odd_texts_speakers_and_threads(any_store: BaseStore, odd: str) -> None:
+    index = EpisodeIndex(any_store)
+    said = [Utterance(message_id="odd", speaker=odd, text=odd, said_at=DAY), *talk("Mel: The grey seal.")]
+    thread = odd if odd.strip() and isinstance(any_store, FaissStore) else "plain"
+    assert index.index_thread(ADA, thread, said) == 2
+    assert index.index_thread(ADA, thread, said) == 0
+    found = index.search(ADA, f"grey {odd} seal", neighbours=1).episodes
+    assert {one.utterance.text for one in found} >= {"The grey seal."}
+    assert LongTermMemory(any_store).erase_thread(thread).complete
+    assert kept(any_store) == {}
+
+
+def test_an_embedder_that_is_down_costs_meaning_and_nothing_else(tmp_path: Path, face: Face) -> None:
+    class Down(Counting):
+        is_down = True
+
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            if self.is_down:
+                raise OSError
+            return super().embed_documents(texts)
+
+    model = Down()
+    with open_store(tmp_path / "m.sqlite", model) as store:
+        index = EpisodeIndex(store)
+        assert face(index, "index_thread", ADA, "t", talk(*LINES)) == 6
+        result = face(index, "search", ADA, "Which seal did Caro take?", top_k=3)
+        assert result.retrieval == "keyword"
+        assert result.degraded
+        assert result.episodes[0].utterance.text == "Which seal do we take?"
+        model.is_down = False
+        assert face(store, "embed_pending") == 6
+        assert len(model.documents) == 1 + 6, "the probe, and each utterance once"
+        assert face(index, "search", ADA, "Which seal did Caro take?").retrieval == "hybrid"
 
 
 def test_what_a_crash_left_undone_is_done_by_the_next_turn() -> None:
