@@ -208,6 +208,7 @@ class CallPlanner:
             target_tokens=target_tokens,
             limit_tokens=limit_tokens,
             is_pinned=self._pin,
+            placed=[one.message for one in planned.placed],
         )
 
     def policy(self, size: WindowSize) -> WindowPolicy:

@@ -16,7 +16,7 @@ from langmem_harness.window.messages import TAG_KEY, tag_of
 from langmem_harness.window.model import FALLBACK_WINDOW_TOKENS, profile_window_tokens
 from langmem_harness.window.plan import PlacedMessage
 
-_PLACED_KINDS = ("recall", "marker", "repair")
+_PLACED_KINDS = ("recall", "marker", "repair", "reference")
 _OVERFLOW_PHRASES = (
     "context_length_exceeded",
     "context length",

@@ -123,15 +123,20 @@ def plan_walked(
         _append_group(head, messages, walk.groups[group], waiting, repairs)
     for group in tail_stays:
         _append_group(tail, messages, walk.groups[group], waiting, repairs)
+    opening = walk.head_end if cut is None else 0  # without a cut, the opening is the head all the same
     if whole:
         start = walk.groups[first].members[0] if cut is not None else 0
-        _append_slice(tail, messages, start, waiting)
+        end = walk.groups[opening].members[0] if opening < len(walk.groups) else len(messages)
+        if cut is None:
+            _append_slice(head, messages, start, end, waiting)
+            start = end
+        _append_slice(tail, messages, start, len(messages), waiting)
     else:
         for index in range(first, len(walk.groups)):
-            _append_group(tail, messages, walk.groups[index], waiting, repairs)
+            _append_group(head if index < opening else tail, messages, walk.groups[index], waiting, repairs)
+        if cut is None or head_stays:
+            _open_with_human(head if head_stays or opening else tail, repairs)
     tail += waiting.rest()
-    if (cut is None or head_stays) and not whole:
-        _open_with_human(head if head_stays else tail, repairs)
     return WindowPlan(
         head=head,
         omitted=[messages[position] for position in walk.omitted_positions(cut)],
@@ -174,16 +179,18 @@ def _append_group(
     part += repair_group(members, repairs) if group.is_flawed or group.open_calls else members
 
 
-def _append_slice(part: list[BaseMessage], messages: Sequence[BaseMessage], start: int, waiting: _Waiting) -> None:
+def _append_slice(
+    part: list[BaseMessage], messages: Sequence[BaseMessage], start: int, end: int, waiting: _Waiting
+) -> None:
     """Append a whole stretch of history; placed messages go between groups, never into one."""
-    part += waiting.up_to(start)
-    while (position := waiting.next_position()) is not None and position < len(messages):
-        while position < len(messages) and role_of(messages[position]) == "tool":
+    part += waiting.up_to(start) if start < end or end == len(messages) else []
+    while (position := waiting.next_position()) is not None and position < end:
+        while position < end and role_of(messages[position]) == "tool":
             position += 1
         part += messages[start:position]
         part += waiting.up_to(position)
         start = position
-    part += messages[start:]
+    part += messages[start:end]
 
 
 def _open_with_human(part: list[BaseMessage], repairs: Counter[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
@@ -18,6 +18,7 @@ from langmem_harness.middleware.compaction_limits import LearnedLimits
 from langmem_harness.middleware.compaction_state import merge_limits
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window import check_request, estimate_tokens
+from langmem_harness.window.messages import tag_of
 from tests.middleware.test_compaction_summaries import config
 from tests.window.histories import chat, human
 
@@ -131,3 +132,13 @@ def test_limits_only_go_down() -> None:
     assert LearnedLimits().learn("m", refused_tokens=0) == 1
     assert merge_limits({"m": 5}, {"m": 7, "n": 1}) == {"m": 5, "n": 1}
     assert merge_limits(None, None) == {}
+
+
+def test_the_task_and_the_system_messages_stay_in_a_retry_without_a_cut() -> None:
+    model = narrow(900)
+    history: list[Any] = [SystemMessage("Be brief."), *chat(40), human("Now?", 99)]
+    create_agent(model, middleware=[HistoryCompactionMiddleware(("tokens", 100_000))]).invoke({"messages": history})
+    assert check_request(model.requests[1]) == []
+    assert [message.text[:11] for message in model.requests[1][:2]] == ["Be brief.", "Question 0?"]
+    assert (tag_of(model.requests[1][2]) or {})["kind"] == "marker"
+    assert model.requests[1][-1].text == "Now?"
