@@ -32,7 +32,8 @@ _PATH = re.compile(r"(?<![^\s=:(\[,\"'])[^\s=:(\[,\"'/]*/[^\s/]*/[^\s\])},;\"']*
 _STARTS_LIKE_LOG = re.compile(
     r"^\W{0,3}(?:\d{2,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}:\d{2}:\d{2}|\d{2}-\d{2} \d{2}:|\w{0,9} ?\d{10}"
     r"|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}"
-    r"|\d{6} \d{6}|\d{10}|\d{8}-\d{1,2}:|[EWIF]\d{4} |(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b)"
+    r"|[\w.-]{1,60} \d{4}-\d{2}-\d{2} \d{2}:\d{2}:|\d{6} \d{6}|\d{10}|\d{8}-\d{1,2}:"
+    r"|[EWIF]\d{4} |(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b)"
 )
 
 
@@ -133,6 +134,14 @@ def _render_problems(
         lambda: [context(each, _counted(each, clip(each.first_line, LONGEST_LINE))) for each in problems],
         lambda: [_counted(each, clip(each.first_line, LONGEST_LINE)) for each in problems],
         lambda: [_counted(each, clip(_without_header(each.first_line, header_words), 300)) for each in problems],
+        lambda: [
+            _counted(each, clip(_without_header(each.first_line, header_words), 300))
+            for each in _by_statement(problems, header_words)
+        ],
+        lambda: [
+            _counted(each, clip(_without_speaker(each.text, header_words), 300))
+            for each in _by_statement(problems, header_words)
+        ],
         lambda: [_counted(each, clip(each.first_line, LONGEST_LINE)) for each in collapsed()],
         lambda: [_counted(each, clip(_without_header(each.first_line, header_words), 300)) for each in collapsed()],
         lambda: [_counted(each, clip(_without_header(each.text, header_words), 300)) for each in collapsed()],
@@ -153,15 +162,39 @@ def _counted(template: Template, line: str) -> str:
 
 
 def _header_words(masked: Sequence[str]) -> int:
-    """How many words at the beginning say the same on nearly every line (date, host, ``*``), at most 10."""
-    sample = [line.split(None, 11) for line in masked[:400]]
+    """How many words at the beginning say the same on nearly every line (date, host, ``*``), at most 10.
+
+    A word that says several things (a label, a level) is of the header when nearly every line has a ``*`` behind it.
+    """
+    sample = [line.split(None, 12) for line in masked[:400]]
     count = 0
-    while count < 10:
-        words = Counter(words[count] for words in sample if len(words) > count + 1)
-        if not words or words.most_common(1)[0][1] < 0.9 * len(sample):
+    for position in range(10):
+        words = Counter(words[position] for words in sample if len(words) > position + 1)
+        if not words:
             break
-        count += 1
+        word, often = words.most_common(1)[0]
+        if often >= 0.9 * len(sample):
+            count = position + 1 if count == position or word == "*" else count
+        if count < position:
+            break
     return count
+
+
+def _without_speaker(line: str, header_words: int) -> str:
+    """The statement of a line: without the header and the name of the program before the first colon."""
+    rest = _without_header(line, header_words)
+    speaker, colon, statement = rest.partition(": ")
+    return statement if colon and len(speaker.split()) <= 3 and len(statement.split()) > 1 else rest
+
+
+def _by_statement(templates: Sequence[Template], header_words: int) -> list[Template]:
+    """What several programs say is said once, as the first of them says it."""
+    said: dict[str, Template] = {}
+    for template in templates:
+        statement = _without_speaker(template.text, header_words)
+        first = said.get(statement)
+        said[statement] = _joined(first, template.count) if first else template
+    return list(said.values())
 
 
 def _without_header(line: str, header_words: int) -> str:
