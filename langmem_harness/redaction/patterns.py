@@ -112,6 +112,12 @@ _NO_SECRET = frozenset(
         *("for", "from", "must", "should", "cannot", "not", "the", "your", "and", "has", "was", "is", "are", "will"),
     }
 )
+_ABOUT_PASSWORDS = frozenset(
+    {
+        *("password", "passwords", "passwort", "passphrase", "please", "enter", "type", "your", "must", "should"),
+        *("required", "invalid", "incorrect", "wrong", "missing", "expired", "again", "characters", "forgot"),
+    }
+)
 _CODE_IN_VALUE = re.compile(r"\$|^[A-Za-z_]+(?:\.[A-Za-z_]+)+$|^[*x•.…_-]+$|^%")
 
 
@@ -122,8 +128,18 @@ def _is_secret_value(value: str, *, needs_digit: bool) -> bool:
 
 
 def _is_password(match: re.Match[str]) -> bool:
+    text, start, end = match.string, match.start("secret"), match.end("secret")
+    quote = text[start - 1]
+    if quote in "\"'`" and text[end : end + 1] == " " and quote in text[end : end + 200].partition("\n")[0]:
+        return False  # the first word of several in quotes: a pass phrase or a sentence, see `_is_pass_phrase`
     said_in_words: bool = match.group("link").strip().isalpha()
     return _is_secret_value(match.group("secret"), needs_digit=said_in_words)
+
+
+def _is_pass_phrase(match: re.Match[str]) -> bool:
+    """Several words in quotes are a pass phrase, unless they are a sentence about one."""
+    words = {word.strip(".!?:,").lower() for word in match.group("secret").split(" ")}
+    return len(match.group("secret")) >= 4 and words.isdisjoint(_ABOUT_PASSWORDS)
 
 
 def _is_key_value(match: re.Match[str]) -> bool:
@@ -143,6 +159,7 @@ _LINK = r"""["'`\])]{0,2}(?P<link>[ \t]{0,4}(?:=>|:=|[:=])[ \t]{0,4}|[ \t]{1,4}(
 # A value goes on to the next space, quote, comma or opening bracket; a closing bracket belongs to it when more follows.
 _VALUE = r"""(?:[^\s"'`,;&()\[\]{}<>]|[)\]}>](?=[^\s"'`,;&()\[\]{}<>.]))"""
 _VALUE_START = r"""(?![\["'`•])"""
+_PASSWORD = r"(?:pass(?:word|wd|phrase|code)|pwd|passwort|mot[ ]de[ ]passe|contrase[nñ]a)"
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
 _DATE = (
     r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-](?:\d{4}|\d{2})"
@@ -198,7 +215,7 @@ DEFAULT_DETECTORS: tuple[Detector, ...] = (
     ),
     _pattern(
         "gcp_key",
-        rf"{_START}(?:AIza{_TOKEN}{{35}}|GOCSPX-{_TOKEN}{{28}}|ya29\.{_TOKEN}{{20,}})",
+        rf"{_START}(?:AIza{_TOKEN}{{35,}}|GOCSPX-{_TOKEN}{{28,}}|ya29\.{_TOKEN}{{20,}})",
         "aiza",
         "gocspx-",
         "ya29.",
@@ -244,7 +261,7 @@ DEFAULT_DETECTORS: tuple[Detector, ...] = (
     ),
     _pattern(
         "service_token",
-        rf"{_START}(?:SG\.{_TOKEN}{{22}}\.{_TOKEN}{{43}}|SK[0-9a-f]{{32}}{_STOP}|dop_v1_[0-9a-f]{{64}}|\d{{8,10}}:AA{_TOKEN}{{33}})",
+        rf"{_START}(?:SG\.{_TOKEN}{{22}}\.{_TOKEN}{{43,}}|SK[0-9a-f]{{32}}{_STOP}|dop_v1_[0-9a-f]{{64,}}|\d{{8,10}}:AA{_TOKEN}{{33,}})",
     ),
     _pattern(
         "bearer_token",
@@ -257,7 +274,16 @@ DEFAULT_DETECTORS: tuple[Detector, ...] = (
     # a word in front says what it is
     _pattern(
         "password",
-        rf"(?<![A-Za-z])(?:pass(?:word|wd|phrase|code)|pwd|passwort|mot[ ]de[ ]passe|contrase[nñ]a){_LINK}{_VALUE_START}(?P<secret>{_VALUE}{{4,256}}+)(?![(\[{{<])",
+        rf"(?<![A-Za-z]){_PASSWORD}[\"'`]?(?:[ \t]{{0,4}}(?:=>|:=|[:=])[ \t]{{0,4}}|[ \t]{{1,4}}is[ \t]{{1,4}})(?P<quote>[\"'`])(?P<secret>[^\"'`\s]{{1,64}}(?:[ ][^\"'`\s]{{1,64}}){{1,7}})(?P=quote)",
+        "pass",
+        "pwd",
+        "contrase",
+        is_valid=_is_pass_phrase,
+        flags=re.IGNORECASE,
+    ),
+    _pattern(
+        "password",
+        rf"(?<![A-Za-z]){_PASSWORD}{_LINK}{_VALUE_START}(?P<secret>{_VALUE}{{4,256}}+)(?![(\[{{<])",
         "pass",
         "pwd",
         "contrase",
@@ -322,7 +348,7 @@ DEFAULT_DETECTORS: tuple[Detector, ...] = (
     ),
     _pattern(
         "phone",
-        r"(?<![\w.-])(?:\([2-9]\d{2}\)[ ]?|[2-9]\d{2}(?P<separator>[.-]))[2-9]\d{2}(?(separator)(?P=separator)|[ .-])\d{4}(?![\w]|[.-]\d)",
+        r"(?:\([2-9]\d{2}\)[ ]?|(?<![\w.-])[2-9]\d{2}(?P<separator>[.-]))[2-9]\d{2}(?(separator)(?P=separator)|[ .-])\d{4}(?![\w]|[.-]\d)",
     ),
     _pattern(
         "phone",

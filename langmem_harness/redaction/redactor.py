@@ -25,6 +25,23 @@ _SECRET_KEY_NAME = re.compile(
     r"(?:^|[_-])(?:pass(?:word|wd|phrase|code)|pwd|secret|token|api[_-]?key|private[_-]?key|access[_-]?key|credentials?)$",
     re.IGNORECASE,
 )
+_PATIENT_PASSES = 4
+"""Passes over a text in which every value of a row without gaps gets its own replacement."""
+
+_MESSAGE_PARTS = (
+    "content",
+    "name",
+    "additional_kwargs",
+    "response_metadata",
+    "tool_calls",
+    "invalid_tool_calls",
+    "tool_call_chunks",
+    "artifact",
+)
+_MEDIA = re.compile(
+    r"data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+)*;base64,[A-Za-z0-9+/=_-]*+"
+    r"|(?:[A-Za-z0-9+/]{4}){128,}+[A-Za-z0-9+/]{0,3}={0,2}"
+)
 _MEDIA_KEYS = frozenset({"data", "base64", "bytes", "image_url", "file_data", "input_audio"})
 _MASK_SHOWS = 4
 _MASK_NEEDS = 12
@@ -128,18 +145,31 @@ class Redactor:
             RefusedError: A kind whose action is ``"block"`` was found; `reason` is ``"contains_<kind>"``.
         """
         counts: Counter[str] = Counter()
+        passes = 0
         while found := self.find(text):
+            passes += 1
             counts.update(finding.kind for finding in found)
-            pieces: list[str] = []
-            position = 0
-            for finding in found:
-                pieces.append(text[position : finding.start])
-                pieces.append(self._replacement(finding.kind, text[finding.start : finding.end]))
-                position = finding.end
-            pieces.append(text[position:])
-            # Once more: what stood beside a finding has other neighbors now and may have become one itself.
-            text = "".join(pieces)
+            # What stood beside a finding has other neighbors now and may have become one itself, so look once more. In
+            # a row of values without a gap, each hidden by the one before, that would take a pass for each: there, the
+            # rest of the line goes.
+            text = self._replaced(text, found, to_line_end=passes >= _PATIENT_PASSES)
         return Redaction(text, dict(counts))
+
+    def _replaced(self, text: str, found: Sequence[Finding], *, to_line_end: bool) -> str:
+        pieces: list[str] = []
+        position = 0
+        for finding in found:
+            if finding.start < position:
+                continue  # went with the one before
+            end = finding.end
+            if to_line_end:
+                line_end = text.find("\n", end)
+                end = len(text) if line_end == -1 else line_end
+            pieces.append(text[position : finding.start])
+            pieces.append(self._replacement(finding.kind, text[finding.start : end]))
+            position = end
+        pieces.append(text[position:])
+        return "".join(pieces)
 
     def redact_value(self, value: Any) -> tuple[Any, Mapping[str, int]]:
         """Redact every string inside a JSON-like value; the shape stays, the input is not changed.
@@ -151,13 +181,13 @@ class Redactor:
         return self._walk(value, None, counts), dict(counts)
 
     def redact_message(self, message: MessageT) -> tuple[MessageT, Mapping[str, int]]:
-        """A copy of the message with content, tool calls, artifact and `additional_kwargs` redacted.
+        """A copy of the message with content, name, tool calls, artifact and metadata redacted.
 
         Ids, roles, block types and every other part keep their values.
         """
         counts: Counter[str] = Counter()
         update: dict[str, Any] = {}
-        for name in ("content", "additional_kwargs", "tool_calls", "invalid_tool_calls", "artifact"):
+        for name in _MESSAGE_PARTS:
             value = getattr(message, name, None)
             if value:
                 update[name] = self._walk(value, None, counts)
@@ -165,7 +195,7 @@ class Redactor:
 
     def _walk(self, value: Any, key: str | None, counts: Counter[str]) -> Any:
         if isinstance(value, str):
-            if key in _MEDIA_KEYS and (len(value) > 512 or value.startswith("data:")):
+            if key in _MEDIA_KEYS and _MEDIA.fullmatch(value):
                 return value
             if key is not None and value and _SECRET_KEY_NAME.search(key) and not _PLACEHOLDER.fullmatch(value):
                 kind = "password" if "pass" in key.lower() or "pwd" in key.lower() else "api_key"
@@ -176,7 +206,13 @@ class Redactor:
             counts.update(redacted.findings)
             return redacted.text
         if isinstance(value, Mapping):
-            return {name: self._walk(inner, str(name), counts) for name, inner in value.items()}
+            walked: dict[Any, Any] = {}
+            for name, inner in value.items():
+                shown = self._walk(name, None, counts) if isinstance(name, str) else name
+                while shown in walked:  # two names may look the same now, and both values are kept
+                    shown += "'"
+                walked[shown] = self._walk(inner, str(name), counts)
+            return walked
         if isinstance(value, list):
             return [self._walk(inner, key, counts) for inner in value]
         if isinstance(value, tuple):

@@ -9,7 +9,16 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 
 from langmem_harness.errors import ConfigurationError, MissingExtraError, RefusedError
 from langmem_harness.redaction import DEFAULT_DETECTORS, PresidioDetector, RedactionPolicy, Redactor
@@ -72,6 +81,9 @@ IN_CONTEXT: dict[str, list[tuple[str, str]]] = {
         ("password: correcthorse", "correcthorse"),
         ('{"password": "s3cr3t-value"}', "s3cr3t-value"),
         ("PASSWD=abc123xyz", "abc123xyz"),
+        ('{"password": "open sesame now"}', "sesame"),
+        ("password='correct horse battery staple'", "battery"),
+        ('my pass phrase: "x"; my password is "a b c"', "a b c"),
         ("Server=db;User Id=sa;Password=Pa55w0rd;", "Pa55w0rd"),
     ],
     "api_key": [
@@ -108,6 +120,8 @@ HARMLESS = [
     "password: required",
     "The password is incorrect, please try again.",
     "password = get_password(user)",
+    "password: 'Enter a new password'",
+    'errors = {"password": "This field is required."}',
     "token: str | None = None",
     "secret=os.environ.SECRET_KEY",
     "def authenticate(self, api_key: str) -> bool:",
@@ -245,6 +259,15 @@ def test_strange_text_is_taken() -> None:
         "secret_",
         "00:",
         "1.1.",
+        # rows of values without a gap, each of which hides the next
+        "+4930123456789",
+        "(415) 555-2671",
+        "+4930123456789(415) 555-2671",
+        "+4930123456789::1",
+        "340000000000009+",
+        "AIza" + A40[:35],
+        "SG." + A40[:22] + "." + A40 + "abc",
+        "12345678:AA" + A40[:33] + "dop_v1_" + "0a" * 32,
     ],
 )
 def test_a_megabyte_of_anything_takes_about_a_second(unit: str) -> None:
@@ -309,6 +332,71 @@ def test_messages_keep_their_shape() -> None:
     again, nothing = Redactor().redact_message(redacted)
     assert again == redacted
     assert nothing == {}
+
+
+@pytest.mark.parametrize("value", ["+4930123456789", "340000000000009+", "AIza" + A40[:35], "(415) 555-2671"])
+def test_nothing_of_a_row_without_gaps_is_left(value: str) -> None:
+    once = redact(f"before {value * 50}\nafter 4111 1111 1111 1111\n")
+    assert not re.search(r"\d", once)
+    assert once.startswith("before [REDACTED_")
+    assert "\nafter [REDACTED_CARD]\n" in once
+    assert redact(once) == once
+
+
+MAIL = "ada@example.org"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        HumanMessage(MAIL),
+        HumanMessage([{"type": "text", "text": MAIL}, MAIL], name=MAIL),
+        SystemMessage(MAIL),
+        AIMessage("", response_metadata={"headers": {"from": MAIL}}, additional_kwargs={"x": [(MAIL,)]}),
+        AIMessage([{"type": "reasoning", "reasoning": MAIL}, {"type": "tool_use", "id": "1", "input": {"to": MAIL}}]),
+        AIMessage("", tool_calls=[{"id": "1", "name": "mail", "args": {"to": {"deep": [MAIL]}}}]),
+        AIMessage("", tool_calls=[{"id": "1", "name": "mail", "args": {MAIL: 1, f"x{MAIL}": 2}}]),
+        AIMessage("", invalid_tool_calls=[{"id": "1", "name": "mail", "args": f'{{"to": "{MAIL}"', "error": MAIL}]),
+        AIMessageChunk(
+            content="", tool_call_chunks=[{"id": "1", "name": "mail", "args": f'{{"to": "{MAIL}"}}', "index": 0}]
+        ),
+        AIMessage("", additional_kwargs={"function_call": {"name": "mail", "arguments": f'{{"to": "{MAIL}"}}'}}),
+        ToolMessage(MAIL, tool_call_id="1", artifact={"rows": [{"mail": MAIL}]}),
+        ToolMessage([{"type": "json", "data": f"{MAIL} " * 100}], tool_call_id="1"),
+        ToolMessage([{"type": "image_url", "image_url": f"data:text/plain,{MAIL}"}], tool_call_id="1"),
+        FunctionMessage(name="mail", content=MAIL),
+        ChatMessage(role="user", content=MAIL),
+    ],
+    ids=lambda message: message.type,
+)
+def test_every_shape_of_a_message_is_walked(message: BaseMessage) -> None:
+    before = message.model_copy(deep=True)
+    redacted, findings = Redactor().redact_message(message)
+    assert message == before
+    assert MAIL not in repr(redacted)
+    assert findings["email"] >= 1
+    assert type(redacted) is type(message)
+    assert _shape(redacted.model_dump()) == _shape(message.model_dump())
+    assert Redactor().redact_message(redacted) == (redacted, {})
+
+
+def _shape(value: object) -> object:
+    if isinstance(value, dict):
+        return [_shape(inner) for inner in value.values()]
+    if isinstance(value, list | tuple):
+        return [_shape(inner) for inner in value]
+    return type(value)
+
+
+def test_media_is_not_text_and_text_is_not_media() -> None:
+    picture = "QUJD" * 400
+    blocks = [
+        {"type": "image", "base64": picture},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}},
+    ]
+    assert Redactor().redact_value({"content": blocks}) == ({"content": blocks}, {})
+    rows = f"name,mail\n{'Ada,' + MAIL!s}\n" * 100
+    assert MAIL not in Redactor().redact_value({"data": rows})[0]["data"]
 
 
 def test_results_and_plain_messages() -> None:
