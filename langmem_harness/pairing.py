@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -101,7 +102,8 @@ class AgentMemory:
             top_k: How many memories a search brings.
             history: Completed turns become searchable: later threads are shown what was said, and the model gets
                 ``search_history``. Off: only what was saved or promoted is remembered.
-            redactor: Takes secrets and personal data out of what memory stores, searches with and recalls; None: off.
+            redactor: Takes secrets and personal data out of what memory stores, searches with and recalls, and of what
+                a summarizer reads; None: off.
             tool_output_trigger: Results above this are stored and shortened; None leaves them as they are.
             durable_turns: Log every step, so that a retried turn repeats no side effect. The run needs a thread id.
                 Mark your own tools that may run again with ``metadata={"safe_to_repeat": True}``.
@@ -128,6 +130,7 @@ class AgentMemory:
                 keep,
                 keep_first=keep_first,
                 summarizer=summarizer,
+                redact=None if redactor is None else partial(_redacted, redactor),
                 store=self.store,
                 on_event=self._on_event,
             )
@@ -172,6 +175,10 @@ class AgentMemory:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _redacted(redactor: TextRedactor, text: str) -> str:
+    return redactor.redact(text)[0]
 
 
 def open_memory(
