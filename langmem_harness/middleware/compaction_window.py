@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,9 @@ def split_request(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[P
     A message with our tag that is part of the thread, whoever put it there, is history like any other.
     """
     messages: list[BaseMessage] = list(request.messages)
+    stored = request.state.get("messages", [])
+    if len(messages) == len(stored) and all(map(operator.is_, messages, stored)):
+        return messages, []  # the thread itself, which is the usual case: told in C, because threads are long
     tagged = [
         position
         for position, message in enumerate(messages)
@@ -105,7 +109,6 @@ def split_request(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[P
     ]
     if not tagged:
         return messages, []
-    stored = request.state.get("messages", [])
     stored_objects = {id(message) for message in stored}
     stored_ids = {message.id for message in stored if message.id is not None}
     placed: list[PlacedMessage] = []

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from langchain_core.messages import BaseMessage
 
+from langmem_harness.window.groups import Group
 from langmem_harness.window.messages import role_of
 from langmem_harness.window.policy import WindowPolicy
 from langmem_harness.window.repair import opening_message, repair_group
 from langmem_harness.window.tokens import TokenCache, TokenCounter
-from langmem_harness.window.walk import Group, HistoryWalk
+from langmem_harness.window.walk import HistoryWalk
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ from langmem_harness.window.tokens import TokenCache, copy_json
 from langmem_harness.window.walk import HistoryWalk
 
 _content = attrgetter("content")
-_calls = attrgetter("tool_calls", "invalid_tool_calls")
+_calls = attrgetter("tool_calls")
+_invalid_calls = attrgetter("invalid_tool_calls")
 _result_of = attrgetter("tool_call_id")
 
 
@@ -82,8 +83,9 @@ class Snapshot:
     def __init__(self) -> None:
         self._messages: list[BaseMessage] = []
         self._contents: list[Any] = []
-        self._callers: list[int] = []
+        self._speakers: list[int] = []  # positions of AI messages, with or without calls: one may be put in later
         self._calls: list[Any] = []
+        self._invalid_calls: list[Any] = []
         self._results: list[int] = []
         self._result_ids: list[str] = []
 
@@ -92,9 +94,10 @@ class Snapshot:
         for position in range(len(self._messages), len(messages)):
             message = messages[position]
             self._contents.append(copy_json(message.content))
-            if isinstance(message, AIMessage) and (message.tool_calls or message.invalid_tool_calls):
-                self._callers.append(position)
-                self._calls.append(copy_json(_calls(message)))
+            if isinstance(message, AIMessage):
+                self._speakers.append(position)
+                self._calls.append(copy_json(message.tool_calls))
+                self._invalid_calls.append(copy_json(message.invalid_tool_calls))
             elif isinstance(message, ToolMessage):
                 self._results.append(position)
                 self._result_ids.append(message.tool_call_id)
@@ -105,17 +108,17 @@ class Snapshot:
         length = len(self._messages)
         if len(messages) < length:
             return False
-        start = messages[:length]
+        start = messages if len(messages) == length else messages[:length]
         if list(map(_content, start)) != self._contents:
             return False
         if not all(map(operator.is_, start, self._messages)) and not all(map(_says_the_same, start, self._messages)):
             return False  # neither the very objects nor the same loaded again
-        calls = [_calls(start[position]) for position in self._callers]
-        return calls == self._calls and [_result_of(start[position]) for position in self._results] == self._result_ids
+        speakers = list(map(start.__getitem__, self._speakers))
+        if list(map(_calls, speakers)) != self._calls or list(map(_invalid_calls, speakers)) != self._invalid_calls:
+            return False
+        return list(map(_result_of, map(start.__getitem__, self._results))) == self._result_ids
 
 
 def _says_the_same(one: BaseMessage, other: BaseMessage) -> bool:
-    """Whether two messages with the same content are the same in everything else that a walk reads."""
-    if type(one) is not type(other) or one.additional_kwargs != other.additional_kwargs or one.id != other.id:
-        return False
-    return not isinstance(one, AIMessage) or _calls(one) == _calls(other)
+    """Whether two messages with the same content and calls are the same in everything else that a walk reads."""
+    return type(one) is type(other) and one.id == other.id and one.additional_kwargs == other.additional_kwargs
