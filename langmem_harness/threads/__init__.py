@@ -1,6 +1,7 @@
 """What was said: the checkpointer, the thread log, retention and erasure."""
 
 from langmem_harness.threads.checkpointer import SqliteCheckpointer
+from langmem_harness.threads.erasing import ScopeThreads
 from langmem_harness.threads.events import TurnEvent, TurnRecord
 from langmem_harness.threads.importing import ImportReport, import_langgraph_file
 from langmem_harness.threads.log import ThreadLog
@@ -14,6 +15,7 @@ __all__ = [
     "LogReport",
     "PruneReport",
     "Retention",
+    "ScopeThreads",
     "SqliteCheckpointer",
     "ThreadLog",
     "TurnEvent",
