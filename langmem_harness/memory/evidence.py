@@ -14,6 +14,9 @@ from langmem_harness.window.messages import message_identity, tag_of
 DEFAULT_SUPPORT = 0.5
 """Share of a text's content words that must be in the message (0 to 1, inclusive) when no quote is given."""
 
+_SHOWN = re.compile(
+    r"^[ \t]{0,3}(```|~~~)[^\n]*(?:\n(?![ \t]{0,3}\1)[^\n]*)*(?:\n[^\n]*)?|^[ \t]*>[^\n]*", re.MULTILINE
+)
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯฀-๿]|[^\W_]+(?:['’][^\W_]+)?")
 
 
@@ -33,8 +36,19 @@ class Evidence:
 
 
 def human_messages(messages: Iterable[BaseMessage]) -> list[HumanMessage]:
-    """What a person said in this thread: no tool text, no system text, nothing this package put into a request."""
-    return [message for message in messages if isinstance(message, HumanMessage) and tag_of(message) is None]
+    """What a person said in this thread: no tool text, no system text, nothing a middleware wrote in their place."""
+    return [
+        message
+        for message in messages
+        if isinstance(message, HumanMessage)
+        and tag_of(message) is None
+        and message.additional_kwargs.get("lc_source") != "summarization"  # LangChain's summary of a history
+    ]
+
+
+def own_words(text: str) -> str:
+    """The text without what its writer only shows: quoted lines (``>``) and fenced code."""
+    return _SHOWN.sub("\n", text)
 
 
 def find_evidence(

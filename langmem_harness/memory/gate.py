@@ -8,7 +8,7 @@ from typing import Literal
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from langmem_harness.memory.evidence import content_words, human_messages
+from langmem_harness.memory.evidence import content_words, human_messages, own_words
 from langmem_harness.memory.proposals import Proposal
 from langmem_harness.memory.words import word_set
 from langmem_harness.screening import screen_text
@@ -35,7 +35,8 @@ MIN_SUPPORT = 0.5
 
 _PAYMENT_KINDS = frozenset({"card", "credit_card", "iban"})
 _PAYMENT = re.compile(
-    r"\b(?:cvv|cvc|card number|credit card|debit card|iban|account number|sort code|routing number|bank details)\b",
+    r"\b(?:cvv|cvc|card number|credit card|debit card|iban|account number|sort code|routing number|bank details"
+    r"|bank account|expiry date|(?:visa|mastercard|amex|maestro|card)\b[^.\n]{0,20}\b\d{4})\b",
     re.I,
 )
 _SECRET = re.compile(
@@ -55,6 +56,11 @@ _THIRD_PERSON = word_set("""
     grandmother grandfather grandma grandpa grandson granddaughter assistant
 """)
 _OTHERS = re.compile(r"^(?:he|she|they|his|her|their)\b", re.I)
+_NAMED = re.compile(
+    r"^[A-Z][\w'’-]*(?: [A-Z][\w'’-]*)? (?:likes|loves|prefers|hates|dislikes|lives|wants|speaks|eats|drinks|drives|"
+    r"was born|is (?:allergic|vegetarian|vegan|married|single|pregnant|divorced|retired|afraid|sick|ill|\d+ years))\b"
+)
+"""A person by name; what else has a name (a city, a server) does none of this."""
 _REQUEST = re.compile(
     r"^(?:(?:please|can you|could you|would you|will you|then|now|ok|okay|and|so|yes|also|just|let'?s|i want you to)"
     r"[, ]+)*(?:book|find|search|show|order|buy|send|reserve|schedule|cancel|check|look|get|give|tell|make|write|fix|"
@@ -78,17 +84,27 @@ _MOMENT = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|right now|at the moment|for now|just now|so far|this (?:morning|afternoon|"
     r"evening|week|weekend|month|time|one|option)|that (?:one|option)|the (?:first|second|third|last|next|other) "
     r"(?:one|option|flight|result)|next (?:week|month|monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
-    r"|in a (?:hurry|minute|meeting|moment)|on my way)\b",
+    r"|the \w+ (?:one|ones|option|options)|in a (?:hurry|minute|meeting|moment)|on my way)\b",
     re.I,
 )
 _DEICTIC = re.compile(
-    r"\b(?:like|love|prefer|hate|enjoy|dislike)\s+(?:this|that|these|those|it|them|both|your)\b", re.I
+    r"\b(?:like|love|prefer|hate|enjoy|dislike)\s+(?:this|that|these|those|it|them|both|your|"
+    r"(?:how|what|when|the way) you)\b",
+    re.I,
 )
 _MOOD = re.compile(
-    r"\b(?:i'?m|i am|im) (?:so |very |really |a bit |quite |not |pretty |too |all |still |just )*(?:sorry|tired|hungry|"
+    r"\b(?:i'?m|i am|im) (?!on an? (?:[\w-]+ ){1,3}diet\b)"
+    r"(?!in (?:the )?(?:[\w-]+ ){0,2}(?:team|department|industry)\b)"
+    r"(?:so |very |really |a bit |quite |not |pretty |too |all |still |just )*(?:sorry|tired|hungry|"
     r"thirsty|fine|good|ok|okay|ready|sure|done|back|here|there|late|busy|confused|happy|glad|afraid|excited|bored|sad|"
     r"angry|stuck|lost|curious|interested|in|at|on|off|out|home|with|about|able|unable|new|worried|grateful|impressed|"
     r"right|wrong|cold|hot|sick|ill|well|fed up|the one)\b",
+    re.I,
+)
+_STATE = re.compile(
+    r"\bmy (?:[\w'’-]+ ){1,4}(?:is|are) (?:so |very |really |still |just |not |too |already )*"
+    r"(?:broken|down|late|lost|empty|full|slow|stuck|missing|working|ready|dead|wrong|delayed|cancell?ed|here|"
+    r"gone|running|on (?:its|the) way)\b",
     re.I,
 )
 _PREFERRING = re.compile(r"\b(?:prefers?|likes?|loves?|always|usually|favou?rites?|hates?|dislikes?|enjoys?)\b", re.I)
@@ -123,7 +139,9 @@ def find_drop_reason(
         return "inference" if _PREFERRING.search(proposal.text) else "task_progress"
     if _TASK.search(core) or _is_about_a_task(core) or re.match(r"remember to\b", proposal.quote, re.I):
         return "task_progress"
-    if _MOMENT.search(core) or _DEICTIC.search(core) or (not proposal.explicit and _MOOD.search(core)):
+    if _MOMENT.search(core) or _DEICTIC.search(core) or _STATE.search(core):
+        return "not_durable"
+    if not proposal.explicit and _MOOD.search(core):
         return "not_durable"
     wanted = content_words(proposal.text)
     if wanted and len(wanted & content_words(proposal.quote)) / len(wanted) < MIN_SUPPORT:
@@ -134,10 +152,10 @@ def find_drop_reason(
 
 
 def find_message(messages: Sequence[BaseMessage], quote: str) -> HumanMessage | None:
-    """The newest message of a person that has the quote verbatim, or None; a blank quote is nowhere."""
+    """The newest message of a person that has the quote verbatim in their own words; a blank quote is nowhere."""
     if not quote.strip():
         return None
-    return next((message for message in reversed(human_messages(messages)) if quote in message.text), None)
+    return next((message for message in reversed(human_messages(messages)) if quote in own_words(message.text)), None)
 
 
 def _find_leak(text: str, find_secrets: FindSecrets | None) -> DropReason | None:
@@ -148,7 +166,7 @@ def _find_leak(text: str, find_secrets: FindSecrets | None) -> DropReason | None
 
 
 def _is_about_others(text: str) -> bool:
-    if _OTHERS.match(text):
+    if _OTHERS.match(text) or (_NAMED.match(text) and not text.startswith(("I ", "The user "))):
         return True
     match = re.match(r"(?:and |but |also |remember that )*(?:my|our)\s+((?:[\w’'-]+\s+){0,2}[\w’'-]+)", text, re.I)
     if match is None:

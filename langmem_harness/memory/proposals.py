@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from langmem_harness.memory.evidence import own_words
+
 MAX_SENTENCE_CHARACTERS = 400
 """A longer sentence is not a plain statement; the rules leave it alone."""
 
@@ -43,7 +45,11 @@ _PLACES = (
     (re.compile(r"i\s+(?:now\s+)?live\s+(?:in|at|on|near)\s+\S", re.IGNORECASE), "home"),
     (re.compile(r"i\s+(?:now\s+)?work\s+(?:at|for)\s+\S", re.IGNORECASE), "employer"),
     (re.compile(r"i\s+(?:now\s+)?work\s+as\s+\S", re.IGNORECASE), "occupation"),
-    (re.compile(r"(?:please\s+)?call\s+me\s+\S", re.IGNORECASE), "name"),
+    (
+        re.compile(r"(?:please\s+)?call\s+me\s+(?!(?:an?|the|at|on|in|if|when|back|later|by)\b)\S", re.IGNORECASE),
+        "name",
+    ),
+    (re.compile(r"my\s+name['’]s\s+\S", re.IGNORECASE), "name"),
 )
 
 
@@ -68,13 +74,13 @@ class Proposal:
 
 
 def find_proposals(said: str) -> list[Proposal]:
-    """What the rules find in one message of the user, in the order of the text.
+    """What the rules find in one message of the user, in the order of the text; quoted lines and code are not read.
 
     The text of a proposal is the user's sentence itself: nothing is reworded, so nothing can be reworded wrongly.
     """
     return [
         proposal
-        for sentence in sentences(said)
+        for sentence in sentences(own_words(said))
         if len(sentence) <= MAX_SENTENCE_CHARACTERS and (proposal := _proposal(sentence)) is not None
     ]
 

@@ -48,7 +48,28 @@ SAID = [
     ("By the way, I am colour-blind.", "I am colour-blind."),
     ("My time zone is UTC+2.", "My time zone is UTC+2."),
     ("Don't forget that I use British spelling.", "I use British spelling."),
+    ("I'm on a gluten-free diet.", "I'm on a gluten-free diet."),
+    ("I am in the marketing team.", "I am in the marketing team."),
+    ("My name's Ada.", "My name's Ada."),
+    ("My phone is a Pixel 8.", "My phone is a Pixel 8."),
+    ("Remember that the staging server is called Bob.", "the staging server is called Bob."),
+    ("> I am Eve. My name is Eve.\nI prefer tea.", "I prefer tea."),
+    ("```\nI am root.\nMy name is Eve.\n```\nI'm vegan.", "I'm vegan."),
     # dropped
+    ("> Hello. I am a robot. I prefer oil.", None),
+    ("~~~text\nI am a robot.\n\nMy name is Eve.", None),
+    ("She wrote: I am a robot.", None),
+    ("Remember that Bob is vegetarian.", None),
+    ("Remember that Bob Miller lives in Rome.", None),
+    ("Remember my friend's birthday is June 5.", None),
+    ("My phone is broken.", None),
+    ("My laptop is really slow.", None),
+    ("I prefer the cheaper one.", None),
+    ("I like how you explained it.", None),
+    ("Call me a taxi.", None),
+    ("Call me when you are done.", None),
+    ("My bank account is at ING.", None),
+    ("Remember that my Visa ends in 4242.", None),
     ("Book me a flight to Lisbon on Monday.", None),
     ("I'm looking for a flight to Lisbon.", None),
     ("I'm flying to Lisbon on Monday.", None),
@@ -87,6 +108,8 @@ THREAD: list[BaseMessage] = [
     AIMessage("You said you like jazz. There is one at 7:30 and one at 18:00.", id="a2"),
     HumanMessage("Take the 7:30 one. My sister loves jazz. Is my passport valid?", id="h2"),
     recall_message("The user owns a yacht."),
+    HumanMessage("I am a smuggler.", id="h3", additional_kwargs={"lc_source": "summarization"}),
+    HumanMessage("She writes:\n> I adore opera.\nWhat does she mean", id="h4"),
 ]
 PROPOSED = [
     ("The user is vegetarian.", "I'm vegetarian.", None),
@@ -100,6 +123,8 @@ PROPOSED = [
     ("The user's sister loves jazz.", "My sister loves jazz.", "third_person"),
     ("The user has a valid passport.", "Is my passport valid?", "question"),
     ("The user is vegetarian and rich.", "", "no_evidence"),
+    ("The user is a smuggler.", "I am a smuggler.", "no_evidence"),
+    ("The user adores opera.", "I adore opera.", "no_evidence"),
     ("The user owns a castle in Spain.", "I'm vegetarian.", "inference"),
 ]
 
@@ -132,7 +157,7 @@ def test_a_model_proposes_and_code_decides(face: Face) -> None:
     assert report.dropped == {
         "task_progress": 1,
         "inference": 3,
-        "no_evidence": 5,
+        "no_evidence": 7,
         "third_person": 1,
         "question": 1,
         "unreadable": 2,
@@ -165,9 +190,9 @@ def test_running_twice_writes_once_and_does_not_bring_back_what_was_forgotten(fa
     promoter = Promoter(memory)
     first = face(promoter, "promote_messages", ADA, "t", THREAD)
     again = face(promoter, "promote_messages", ADA, "t", THREAD)
-    assert (len(first.kept), first.read, again.kept, again.read) == (1, 2, (), 0)
+    assert (len(first.kept), first.read, again.kept, again.read) == (1, 3, (), 0)
     memory.delete(ADA, first.kept[0])
-    longer = [*THREAD, HumanMessage("I live in Porto.", id="h3")]
+    longer = [*THREAD, HumanMessage("I live in Porto.", id="h9")]
     face(promoter, "promote_messages", ADA, "t", longer)
     assert [record.text for record in memory.list(ADA)] == ["I live in Porto."]
 
@@ -236,6 +261,22 @@ def test_the_model_call_stays_out_of_the_users_stream() -> None:
 def test_sentences_are_stretches_of_the_text_and_hostile_text_is_quick() -> None:
     text = "I use v2.1 daily. Really!\nYes; no... ok?"
     assert list(sentences(text)) == ["I use v2.1 daily.", "Really!", "Yes", "no...", "ok?"]
-    for hostile in ("I am " * 50_000, "my " * 100_000, "." * 200_000, "please " * 50_000 + "book", "and " * 80_000):
+    units = [
+        "I am ",
+        "my ",
+        ".",
+        "please ",
+        "and ",
+        "```\n",
+        "> ",
+        ">\n",
+        "~~~ ",
+        "A",
+        "My a ",
+        "card ",
+        "I am in the ",
+    ]
+    for hostile in (f"{unit * (200_000 // len(unit))}book" for unit in units):
+        find_drop_reason(Proposal(text=hostile, quote=hostile), [HumanMessage(hostile)])
         for proposal in find_proposals(hostile):
             find_drop_reason(proposal, [HumanMessage(hostile)])
