@@ -19,6 +19,7 @@ _NOTICE = (
     "{are} not shown here. Nothing failed and nothing was deleted: the full conversation is stored, and the tool calls "
     "in it were carried out. Do not mention this notice.]"
 )
+_SHORTENED = " [… shortened]"
 _SUMMARY_NOTICE = (
     "[Notice from the memory system, not from the user: to save space, {count} of this conversation "
     "{are} replaced by the notes below. Nothing failed and nothing was deleted: the full conversation is stored, and "
@@ -44,8 +45,8 @@ def marker_message(
         summary: Text of the record.
         facts: Values carried verbatim, least recently mentioned first.
         summarized: How many of the omitted messages the summary covers, when it does not cover all.
-        max_tokens: Budget of the marker; the end of a summary that does not fit is cut, then facts are left out,
-            least recently mentioned first.
+        max_tokens: Budget of the marker. Facts have half of the room to themselves: a summary that is too long is cut
+            at its end. What then still does not fit are the facts mentioned least recently.
     """
     tag = {"kind": "marker", "omitted": omitted, "summary_id": summary_id}
     notice = (_SUMMARY_NOTICE if summary_id is not None else _NOTICE).format(
@@ -57,7 +58,7 @@ def marker_message(
     if summarized is not None and summarized < omitted:
         notice += f"\n[The notes cover the first {summarized} of them.]"
     room = None if max_tokens is None else max(0, max_tokens - estimate_text_tokens(notice) - 24)
-    summary = _shorten(summary, room)
+    summary = _shorten(summary, None if room is None else room - min(room // 2, sum(map(_cost, facts))))
     if room is not None:
         room -= estimate_text_tokens(summary)
     parts = [notice, f"<notes>\n{summary}\n</notes>"]
@@ -71,11 +72,15 @@ def _select_facts(facts: Sequence[str], room: int | None) -> list[str]:
     """The facts that fit, in their order; the first ones (mentioned least recently) make way for the last ones."""
     kept: list[str] = []
     for fact in reversed(facts):
-        cost = estimate_text_tokens(fact) + 1
+        cost = _cost(fact)
         if room is None or cost <= room:
             kept.append(fact)
             room = None if room is None else room - cost
     return kept[::-1]
+
+
+def _cost(fact: str) -> int:
+    return estimate_text_tokens(fact) + 1
 
 
 def _shorten(text: str, room: int | None) -> str:
@@ -85,8 +90,8 @@ def _shorten(text: str, room: int | None) -> str:
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        if estimate_text_tokens(text[:middle]) + 4 <= room:
+        if estimate_text_tokens(text[:middle] + _SHORTENED) <= room:
             low = middle
         else:
             high = middle - 1
-    return f"{text[:low]} [… shortened]"
+    return text[:low] + _SHORTENED
