@@ -12,6 +12,7 @@ from langmem_harness.driving import Body, computed
 from langmem_harness.errors import ConfigurationError, RefusedError
 from langmem_harness.events import MemoryRefused, MemoryWritten
 from langmem_harness.memory.admission import find_refusal
+from langmem_harness.memory.chunks import PASSAGE_TOKENS
 from langmem_harness.memory.options import UpsertOptions, UpsertResult
 from langmem_harness.memory.reading import Reading
 from langmem_harness.memory.records import (
@@ -27,6 +28,7 @@ from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings, free_texts, with_free_texts
 from langmem_harness.memory.stored import put_current, put_version
 from langmem_harness.memory.upsert import UpsertPlan, plan_upsert
+from langmem_harness.window.tokens import estimate_text_tokens
 
 
 class Writing:
@@ -121,6 +123,8 @@ class Writing:
             current = None
         cosine = self._settings.policy.near_duplicate_cosine
         neighbours: list[MemoryRecord] = []
+        # A long text is compared by its words only: its vectors are of passages, and two texts may share one.
+        merges_near = merges_near and cosine is not None and estimate_text_tokens(new.text) <= PASSAGE_TOKENS
         if merges_near and current is None and new.subject is None and cosine is not None:
             neighbours = yield from self._reading.near(scope, new.text, cosine)
         return plan_upsert(new, current, neighbours)
