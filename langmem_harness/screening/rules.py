@@ -198,7 +198,7 @@ ORDERS: tuple[Rule, ...] = (
             r"|(?:the )?user (?:has|have|had|already)? ~1(?:authori[sz]ed?|approved|requested|consented"
             r"|instructed|asked|wants|agreed)"
             r" (?:that )?you (?:to|must|should|can|may)?\b"
-            r"|authori[sz](?:e|es|ed|ing) you to)"
+            r"|authori[sz](?:e|es|ed|ing) you to\b(?! (?:choose|exercise|reproduce|copy|distribute)))"  # as licences do
         ),
         extent="line",
     ),
@@ -285,6 +285,8 @@ ORDERS: tuple[Rule, ...] = (
         pattern=words(
             rf"{_SEND}\b (?>(?:{_WORD}{_SEPARATOR}){{0,5}}?{_SENSITIVE}\b)"
             rf"(?=[^\n^]{{0,100}}?{_DESTINATION})[^\n^]{{0,80}}?\b(?:to|at|via|through|with)\b"
+            # ... and the address behind that; one in a parenthesis belongs to something else, one in a link does not.
+            rf"(?=(?:[^\n^(]|(?<=\])\(){{0,80}}?{_DESTINATION})"
             rf"|exfiltrate ~4{_SENSITIVE}\b"
         ),
         views=True,
