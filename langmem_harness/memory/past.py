@@ -117,7 +117,11 @@ class Past:
             return (yield from self._write(scope, thread_id, utterances, start=count, known=known))
         before = yield from self._stored(scope, thread_id, range(count))
         joined = join_said([before[place] for place in sorted(before)], utterances)
-        return (yield from self._write(scope, thread_id, joined, start=0, known={}))
+        kept = 0  # what is there as it should be is not redacted and written again
+        while kept < len(joined) and before.get(kept) is joined[kept]:
+            kept += 1
+        known = {place: before[place] for place in range(max(0, kept - 2 * CONTEXT_TURNS), kept)}
+        return (yield from self._write(scope, thread_id, joined, start=kept, known=known))
 
     def _stored(self, scope: MemoryScope, thread_id: str, places: Iterable[int]) -> Body[dict[int, Utterance]]:
         wanted = list(places)
@@ -158,13 +162,12 @@ class Past:
         if not changed and not gone:
             return 0
         speakers = _speaker_keys(thread_id, around.values())
-        entry = {
-            "scope": scope.to_dict(),
-            "keys": keys,
-            "speakers": sorted({*speakers, *(link.value["speakers"] if link is not None and start else ())}),
-        }
+        spoke = {*link.value["speakers"]} if link is not None else set()
+        silent = set() if start else spoke.difference(speakers)  # only a thread written whole is known to lack them
+        entry = {"scope": scope.to_dict(), "keys": keys, "speakers": sorted({*speakers, *spoke} - silent)}
         first: list[Op] = [PutOp(links, link_key, entry, False)]
         first += [PutOp(scope.episode_speakers, key, {"speaker": name}, False) for key, name in speakers.items()]
+        first += [PutOp(scope.episode_speakers, key, None) for key in sorted(silent)]
         first += [PutOp(scope.episodes, key, None) for key in gone]
         writes: list[Op] = [PutOp(scope.episodes, key, values[key], self._fields(values[key])) for key in changed]
         yield from self._put(first, writes)

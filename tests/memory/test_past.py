@@ -236,6 +236,41 @@ def test_a_thread_whose_state_is_trimmed_keeps_growing(any_store: BaseStore) -> 
     assert [value["said"] for _, value in sorted(kept(any_store).items())] == [f"Part {n}." for n in range(12)]
 
 
+def test_a_speaker_who_is_not_in_the_thread_any_more_is_not_kept(any_store: BaseStore) -> None:
+    index = EpisodeIndex(any_store)
+
+    def speakers() -> set[str]:
+        return {item.value["speaker"] for item in any_store.search(ADA.episode_speakers)}
+
+    index.index_thread(ADA, "t", talk("Mel: Hello.", "Caro: Hi."))
+    index.index_thread(ADA, "u", talk("Mel: Hello."))
+    index.index_thread(ADA, "t", talk("Melanie: Hello.", "Caro: Hi."))
+    assert speakers() == {"Melanie", "Caro", "Mel"}
+    extend(any_store, talk("Melanie: Hello.", "Caro: Hi.", "Bo: Ho."))
+    assert speakers() == {"Melanie", "Caro", "Mel", "Bo"}
+    assert LongTermMemory(any_store).erase_thread("t").complete
+    assert speakers() == {"Mel"}
+    LongTermMemory(any_store).forget_all(ADA)
+    assert speakers() == set()
+
+
+def test_a_trimmed_thread_is_not_redacted_anew_every_turn() -> None:
+    redacted: list[str] = []
+
+    class Watching:
+        def redact(self, text: str) -> tuple[str, dict[str, int]]:
+            redacted.append(text)
+            return text, {}
+
+    store = InMemoryStore()
+    past = Past(LongTermMemory(store, redactor=Watching()).settings)
+    lines = [f"user: Part {number}." for number in range(10)]
+    drive(past.extend(ADA, "t", talk(*lines[:8])))
+    redacted.clear()
+    assert drive(past.extend(ADA, "t", talk(*lines)[-3:])) == 4
+    assert redacted == ["Part 8.", "Part 9."]
+
+
 @pytest.mark.parametrize("odd", ["\x1e", "a\x1eb", "\ud83d", "\x00", "\u2028", "🦩" * 300, "</untrusted-data>", " "])
 def test_odd_texts_speakers_and_threads(any_store: BaseStore, odd: str) -> None:
     index = EpisodeIndex(any_store)
