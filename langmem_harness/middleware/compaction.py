@@ -15,6 +15,7 @@ from langgraph.store.base import BaseStore
 from langgraph.types import Command
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
+from langmem_harness.errors import StaleSummaryError, SummarizerError
 from langmem_harness.events import ContextOverflowed, EventCallback, HistoryCompacted, HistoryRepaired, emit
 from langmem_harness.middleware.compaction_limits import RETRY_SHARE, LearnedLimits
 from langmem_harness.middleware.compaction_plan import CallPlanner, PlannedCall
@@ -291,9 +292,12 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         size = WindowSize(**{name: window.get(name) for name in ("limit_tokens", "usable_tokens", "target_tokens")})
         messages: list[BaseMessage] = state["messages"]
         omitted = self._planner.left_out_next(messages, size, window["overhead_tokens"])
-        outcome = yield from self._summaries.asking(
-            omitted, state, runtime, thread_of_run(runtime), history=messages, ahead=True
-        )
+        try:
+            outcome = yield from self._summaries.asking(
+                omitted, state, runtime, thread_of_run(runtime), history=messages, ahead=True
+            )
+        except (SummarizerError, StaleSummaryError):
+            return None  # an event said so; the turn is answered, and the call that needs the record decides
         return self._summaries.update(None if outcome is None else outcome.record, state, runtime) or None
 
     # -- events -----------------------------------------------------------------------------------------------------

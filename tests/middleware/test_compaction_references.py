@@ -13,7 +13,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.memory import InMemoryStore
 
-from langmem_harness.events import MemoryEvent, SummaryStale, SummaryWritten
+from langmem_harness.errors import SummarizerError
+from langmem_harness.events import MemoryEvent, SummaryFailed, SummaryStale, SummaryWritten
 from langmem_harness.layout import summaries_namespace
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.middleware.compaction_state import MAX_RECORDS, merge_references
@@ -50,7 +51,8 @@ class Thread:
         return values
 
     def marker(self) -> BaseMessage | None:
-        return next((one for one in self.model.requests[-1] if is_tagged(one, "marker")), None)
+        newest = self.model.requests[-1] if self.model.requests else []
+        return next((one for one in newest if is_tagged(one, "marker")), None)
 
     def forget(self) -> None:
         assert self.store is not None
@@ -201,6 +203,31 @@ def test_another_model_with_another_window_is_no_change_of_policy() -> None:
     model._played.requests.clear()
     agent.invoke({"messages": [HumanMessage("And now?")]}, config())
     assert [event.reasons for event in events if isinstance(event, SummaryStale)] == [("policy_changed",)]
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_a_preparation_that_fails_takes_no_answer_away(face: str) -> None:
+    thread = Thread(store=InMemoryStore(), summarize_ahead=True, on_failure="raise", on_stale="raise")
+    thread.writer.is_broken = True
+    with pytest.raises(SummarizerError):
+        thread.talk(30, face=face)
+    failed = [event for event in thread.events if isinstance(event, SummaryFailed)]
+    assert len(failed) > 1, "the turns before were answered"
+    thread.writer.is_broken = False
+    thread.talk(1, face=face)
+    assert thread.marker() is not None
+
+
+def test_a_prepared_record_outlives_the_process() -> None:
+    first = Thread(store=InMemoryStore(), summarize_ahead=True)
+    while not first.writer.written:
+        first.talk(1)
+    assert not any(is_tagged(one, "marker") for request in first.model.requests for one in request)
+    second = Thread(store=first.store, saver=first.saver, summarize_ahead=True)
+    while second.marker() is None:
+        second.talk(1)
+    assert "Notes number 1" in second.marker().text  # type: ignore[union-attr]
+    assert [event.ahead for event in first.events if isinstance(event, SummaryWritten)] == [True]
 
 
 def test_references_of_both_sides_are_merged_and_bounded() -> None:
