@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from langmem_harness.embeddings.parts import PART_SEPARATOR
 from langmem_harness.errors import EmbeddingError, StorageBusyError
 from langmem_harness.sqlite import Database
 from langmem_harness.store import database as tables
@@ -121,8 +122,8 @@ class Indexer:
 
     def _ask(self, texts: Sequence[str], found: dict[str, Vector], *, forced: bool) -> Steps[str | None]:
         problem: str | None = None
-        for chunk in tables.chunks(texts, _BATCH_TEXTS):
-            answer: EmbedAnswer = yield EmbedRequest(texts=tuple(chunk), forced=forced)
+        for batch in _batches(texts):
+            answer: EmbedAnswer = yield EmbedRequest(texts=batch, forced=forced)
             found.update(answer.vectors)
             problem = answer.problem or problem
             if not answer.vectors:
@@ -389,6 +390,21 @@ class Indexer:
             if head.generation:
                 tables.drop_generation(connection, head.generation)
             return tables.count_vectors(connection, generation)
+
+
+def _batches(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Texts for one call of the embedder each; a text of several parts is that many texts to it."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        parts = text.count(PART_SEPARATOR) + 1
+        if batch and size + parts > _BATCH_TEXTS:
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(text)
+        size += parts
+    if batch:
+        yield tuple(batch)
 
 
 def _seconds() -> int:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from langgraph.store.base import get_text_at_path, tokenize_path
 
 from langmem_harness.errors import CorruptionError, ItemValueError
+from langmem_harness.store.chunks import check_chunk_tokens, join_chunks
 from langmem_harness.store.keywords import Tokenizer, pack_terms
 
 POSITION_BITS = 10
@@ -48,9 +49,14 @@ class FieldPaths:
 
     Args:
         fields: Paths; ``("$",)`` is the whole value.
+        chunk_tokens: Texts longer than this are embedded in chunks (`chunks`); None: as they are.
+
+    Raises:
+        ConfigurationError: `chunk_tokens` is out of range.
     """
 
-    def __init__(self, fields: Sequence[str] = ("$",)) -> None:
+    def __init__(self, fields: Sequence[str] = ("$",), *, chunk_tokens: int | None = None) -> None:
+        self.chunk_tokens = check_chunk_tokens(chunk_tokens)
         self.fields = tuple(fields)
         self._tokens = {field: tokenize_path(field) for field in self.fields}
         # most stores index a text right under a name: there is nothing to look for
@@ -76,6 +82,8 @@ class FieldPaths:
                 found += [FieldText(field=field, text=text, words=_unpack_words(text)) for text in texts]
         if len(found) > MAX_TEXTS:
             raise ItemValueError(f"an item may have {MAX_TEXTS} indexed texts, this one has {len(found)}: index fewer")
+        if self.chunk_tokens is not None:
+            found = [entry._replace(text=join_chunks(entry.text, self.chunk_tokens)) for entry in found]
         return found
 
 

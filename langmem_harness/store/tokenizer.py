@@ -22,7 +22,7 @@ _VERSION = 1
 _MAX_KNOWN_WORDS = 32_768  # some 4 MB
 
 # Scripts written without spaces between words, or (Korean) with particles grown onto them: overlapping bigrams.
-_UNSPACED = (
+UNSPACED = (
     "\u0e01-\u0e3a\u0e40-\u0e4e"  # Thai
     "\u0e80-\u0ecf\u0edc-\u0edf"  # Lao
     "\u1000-\u103f\u1050-\u108f"  # Myanmar
@@ -31,8 +31,8 @@ _UNSPACED = (
     "\u3005-\u3007\u3041-\u309f\u30a1-\u30ff\u31f0-\u31ff\u3105-\u312f"  # kana, bopomofo, iteration marks
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-_HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
-_RUNS = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+_HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
+_RUNS = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 
 # Marks that carry no word of their own: Latin, Greek and Cyrillic accents (breve apart, see `_strip_accents`), Hebrew
 # points, Arabic vowel signs. Vowel signs of Indic and South-East Asian scripts are letters and stay.
