@@ -72,6 +72,8 @@ def plan_summary(
             was deleted; if a message at the end of any other record is gone, that record is of another branch.
         name: Gives the identities of messages.
     """
+    if not records:
+        return SummaryPlan(record=None, uncovered=messages, stale=None)
     present = name(messages)
     everywhere: list[Identity] | None = None  # only looked at for records that do not simply fit: threads are long
     fresh: list[tuple[int, SummaryRecord, list[int]]] = []

@@ -78,7 +78,9 @@ def test_records_are_private_state(writer: Writer) -> None:
     final = agent.invoke({"messages": [("user", "And?")]}, config())
     assert set(final) == {"messages"}
     assert agent.get_state(config()).values["compaction_records"]
-    assert "compaction_records" not in agent.get_input_jsonschema().get("properties", {})
+    private = {"compaction_records", "compaction_record_ids", "compaction_windows", "compaction_limits"}
+    assert not private & set(agent.get_input_jsonschema().get("properties", {}))
+    assert not private & set(agent.get_output_jsonschema().get("properties", {}))
 
 
 def test_without_a_valid_summary_the_history_stays_while_it_fits(writer: Writer) -> None:
