@@ -288,7 +288,9 @@ def test_search_list_and_forget(how: str) -> None:
     assert not any(blocks(request) for request in model.requests), "mode 'tools' puts nothing in front"
 
 
-def test_a_required_recall_is_asked_for_once_a_turn() -> None:
+@pytest.mark.parametrize("how", RUNS)
+@pytest.mark.parametrize("mode", ["tools", "both"])
+def test_a_required_recall_is_asked_for_once_a_turn(how: str, mode: str) -> None:
     choices: list[Any] = []
 
     class Watching(ScriptedChatModel):
@@ -296,15 +298,18 @@ def test_a_required_recall_is_asked_for_once_a_turn() -> None:
             choices.append(tool_choice)
             return super().bind_tools(tools, tool_choice=tool_choice, **kwargs)
 
-    model = Watching(responses=[call("search_memory", query="dinner"), "Risotto."])
+    search = call("search_memory", query="dinner")
+    model = Watching(responses=[search, call("list_memories", "c2"), "Risotto.", search, "Tea."])
     agent = create_agent(
         model,
         store=new_store(),
-        middleware=[LongTermMemoryMiddleware(mode="tools", require_recall=True)],
+        checkpointer=InMemorySaver(),
+        middleware=[LongTermMemoryMiddleware(mode=mode, require_recall=True)],  # type: ignore[arg-type]
         context_schema=MemoryContext,
     )
-    play(agent, "invoke", "Dinner?")
-    assert choices == ["search_memory", None]
+    play(agent, how, "Dinner?")
+    play(agent, how, "And to drink?")
+    assert choices == ["search_memory", None, None, "search_memory", None]
 
 
 def test_events_say_what_was_read_and_written_without_text() -> None:
