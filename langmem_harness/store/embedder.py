@@ -88,7 +88,8 @@ class StoreEmbedder:
         self._timeout_seconds = timeout_seconds
         self._tier = tier
         self._worker = _Worker()
-        self._breaker = _Breaker(clock)
+        # one for each face: an embedder that is async only fails every sync call, and is in the best of health
+        self._breaker, self._async_breaker = _Breaker(clock), _Breaker(clock)
         self._newest: OrderedDict[tuple[bool, str], Vector] = OrderedDict()
         self._max_entries = max_entries
         self._lock = threading.Lock()
@@ -122,25 +123,28 @@ class StoreEmbedder:
                 answer = self._worker.call(
                     lambda: self._embeddings.embed_documents(list(request.texts)), self._timeout_seconds
                 )
-        except Exception as error:  # noqa: BLE001 - the border to foreign code: every provider raises its own kinds
-            return self._failed(error)
-        return self._accept(request, answer)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - foreign code: each has its own kinds
+            return self._failed(error, self._breaker)
+        return self._accept(request, answer, self._breaker)
 
     async def aembed(self, request: EmbedRequest) -> EmbedAnswer:
         """Async twin of `embed`: awaits the model's own async methods."""
-        blocked = self._breaker.reason(request.forced)
+        blocked = self._async_breaker.reason(request.forced)
         if blocked is not None:
             return EmbedAnswer(problem=blocked)
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(self._timeout_seconds) as limit:
                 answer = (
                     [await self._embeddings.aembed_query(request.texts[0])]
                     if request.is_query
                     else await self._embeddings.aembed_documents(list(request.texts))
                 )
-        except Exception as error:  # noqa: BLE001 - as in `embed`
-            return self._failed(error)
-        return self._accept(request, answer)
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise  # we are cancelled, not something inside the embedder
+            return self._failed(EmbeddingTimeoutError() if limit.expired() else error, self._async_breaker)
+        return self._accept(request, answer, self._async_breaker)
 
     def forget_threads(self) -> None:
         """After a fork: the parent's threads and locks are not here."""
@@ -151,19 +155,19 @@ class StoreEmbedder:
         """End the threads that wait for work."""
         self._worker.close()
 
-    def _failed(self, error: Exception) -> EmbedAnswer:
-        if isinstance(error, TimeoutError):
-            self._breaker.count_failure(_TIMEOUTS_TO_OPEN)
+    def _failed(self, error: BaseException, breaker: _Breaker) -> EmbedAnswer:
+        if isinstance(error, EmbeddingTimeoutError):  # ours; its own `TimeoutError` is an error like any other
+            breaker.count_failure(_TIMEOUTS_TO_OPEN)
             return EmbedAnswer(problem=f"the embedder did not answer within {self._timeout_seconds} s")
-        self._breaker.count_failure(_ERRORS_TO_OPEN)
+        breaker.count_failure(_ERRORS_TO_OPEN)
         return EmbedAnswer(problem=f"the embedder raised {type(error).__name__}")
 
-    def _accept(self, request: EmbedRequest, answer: Any) -> EmbedAnswer:
+    def _accept(self, request: EmbedRequest, answer: Any, breaker: _Breaker) -> EmbedAnswer:
         vectors, problem = self._check(request, answer)
         if not vectors:
-            self._breaker.count_failure(_ERRORS_TO_OPEN)
+            breaker.count_failure(_ERRORS_TO_OPEN)
             return EmbedAnswer(problem=problem)
-        self._breaker.reset()
+        breaker.reset()
         with self._lock:
             for text, vector in vectors.items():
                 self._newest[request.is_query, text] = vector
@@ -236,6 +240,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._idle: queue.SimpleQueue[queue.SimpleQueue[Any]] = queue.SimpleQueue()
+        self._closed = False
 
     def call(self, function: Callable[[], Any], timeout_seconds: float | None) -> Any:
         try:
@@ -266,9 +271,15 @@ class _Worker:
             self._idle.put(inbox)
             outbox.put(result)
             del result, outbox
+            if self._closed:
+                self._end_idle()
 
     def close(self) -> None:
-        """End the idle threads."""
+        """End the threads: the idle ones now, the others after their call."""
+        self._closed = True
+        self._end_idle()
+
+    def _end_idle(self) -> None:
         while True:
             try:
                 self._idle.get_nowait().put((None, None, None))

@@ -39,8 +39,7 @@ def _compile_mapping(condition: Any, depth: int) -> Predicate:
     """Every entry must hold for a value that is a mapping."""
     if not isinstance(condition, Mapping):
         raise FilterError(f"a filter is a mapping, not {type(condition).__name__}")
-    if depth > _MAX_DEPTH:
-        raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep")
+    _check_depth(depth)
     parts: list[Predicate] = []
     for key, operand in condition.items():
         if not isinstance(key, str):
@@ -74,6 +73,7 @@ def _negate(test: Predicate) -> Predicate:
 
 def _compile_operand(operand: Any, depth: int) -> Predicate:
     """Test of the value found at one key (`MISSING` when there is none)."""
+    _check_depth(depth)
     if not isinstance(operand, Mapping):
         _check_json(operand, depth)
         return lambda value: is_equal(value, operand, subset=True)
@@ -164,9 +164,13 @@ def is_equal(value: Any, operand: Any, *, subset: bool = False) -> bool:
     )
 
 
-def _check_json(operand: Any, depth: int) -> None:
+def _check_depth(depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep")
+
+
+def _check_json(operand: Any, depth: int) -> None:
+    _check_depth(depth)
     if isinstance(operand, list | tuple):
         for part in operand:
             _check_json(part, depth + 1)

@@ -132,12 +132,12 @@ def plan_put(op: PutOp, paths: FieldPaths, tokenizer: Tokenizer) -> PlannedPut:
     if op.value is None:  # also where put() would refuse: what is there must be removable
         return PlannedPut(namespace=check_namespace(op.namespace, prefix=True), key=encode_key(op.key), value=None)
     namespace, key = check_namespace(op.namespace), encode_key(op.key)
-    value = encode_value(op.value)
+    value, stored = encode_value(op.value)
     indexing = check_indexing(op.index)
     ttl = check_ttl(op.ttl)
     if indexing is False:
         return PlannedPut(namespace=namespace, key=key, value=value, indexing=False, ttl_minutes=ttl)
-    texts = paths.texts(op.value, indexing)
+    texts = paths.texts(stored, indexing)
     return PlannedPut(
         namespace=namespace,
         key=key,

@@ -8,22 +8,29 @@ from typing import Any
 
 from langmem_harness.errors import CorruptionError, ItemValueError
 
-_PLAIN = (str, int, float, type(None))
+MAX_DEPTH = 200
+"""Levels of a value: far below where SQLite's JSON functions (1,000) and Python's decoder in a deep stack give up."""
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
-def encode_value(value: Mapping[str, Any]) -> str:
-    """A value as JSON text that SQLite can hold: short for any script, escaped only where lone surrogates ask for it.
+def encode_value(value: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A value as JSON text that SQLite can hold, and as it will be read again.
+
+    The text is short for any script and escaped only where lone surrogates ask for it. The second is the value itself,
+    not a copy, unless it holds something that comes back as something else (a tuple, an enumeration): what is indexed
+    must be what is stored.
 
     Raises:
         ItemValueError: Not a mapping, a key that is not a text, a number that is not finite, something JSON has no
-            form for, nested too deeply, or holding itself. The message names the place, never the content.
+            form for, more than `MAX_DEPTH` levels, or holding itself. The message never has the content.
     """
     if not isinstance(value, Mapping):
         raise ItemValueError(f"a value must be a mapping, not {type(value).__name__}")
     try:
-        _check_keys(value, "$")
+        is_plain = _check(value, 1)
         body = value if type(value) is dict else dict(value)
         text = _encode(body)
         if not text.isascii():
@@ -31,13 +38,11 @@ def encode_value(value: Mapping[str, Any]) -> str:
                 text.encode()
             except UnicodeEncodeError:
                 text = json.dumps(body, allow_nan=False, separators=(",", ":"))
-    except RecursionError as error:
-        raise ItemValueError("a value is nested too deeply, or holds itself") from error
     except (TypeError, ValueError) as error:
         if isinstance(error, ItemValueError):
             raise
         raise ItemValueError(f"a value must be JSON: {_describe(error)}") from error
-    return text
+    return text, body if is_plain else decode_value(text)
 
 
 def decode_value(text: str) -> dict[str, Any]:
@@ -77,18 +82,26 @@ def parse_indexing(stored: str | None) -> Any:
     return None if stored is None else json.loads(stored)
 
 
-def _check_keys(value: Any, path: str) -> None:
-    """JSON would turn other keys into text without a word: 1 and "1" would become one."""
-    if isinstance(value, dict) or (not isinstance(value, _PLAIN) and isinstance(value, Mapping)):
+def _check(value: Any, depth: int) -> bool:
+    """Whether everything comes back from JSON as it is.
+
+    JSON would turn keys that are no texts into texts without a word: 1 and "1" would become one.
+    """
+    if depth > MAX_DEPTH:
+        raise ItemValueError(f"a value may be nested {MAX_DEPTH} deep; this one is deeper, or holds itself")
+    kind = type(value)
+    is_plain = kind is dict or kind is list
+    if kind is dict or isinstance(value, Mapping):
         for key, part in value.items():
             if not isinstance(key, str):
-                raise ItemValueError(f"keys inside a value must be texts, not {type(key).__name__} (below {path})")
-            if not isinstance(part, _PLAIN):
-                _check_keys(part, f"{path}.*")
+                raise ItemValueError(f"keys inside a value must be texts, not {type(key).__name__}")
+            if type(part) not in _PLAIN:
+                is_plain &= _check(part, depth + 1)
     elif isinstance(value, list | tuple):
         for part in value:
-            if not isinstance(part, _PLAIN):
-                _check_keys(part, path)
+            if type(part) not in _PLAIN:
+                is_plain &= _check(part, depth + 1)
+    return is_plain
 
 
 def _describe(error: Exception) -> str:

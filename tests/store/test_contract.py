@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+import enum
+import sys
+import types
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -121,15 +125,53 @@ def test_what_json_cannot_hold_is_refused(store: FaissStore, face: Face, value: 
     assert store.get(("a",), "before") is None
 
 
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {"text": "tea"}
+    for _ in range(depth - 1):
+        value = {"d": value}
+    return value
+
+
 def test_a_value_that_holds_itself_or_is_too_deep_is_refused(store: FaissStore) -> None:
     loop: dict[str, Any] = {}
-    loop["self"] = loop
-    deep: dict[str, Any] = {}
-    for _ in range(5_000):
-        deep = {"d": deep}
-    for value in (loop, deep):
-        with pytest.raises(ItemValueError):
-            store.put(("a",), "k", value)
+    loop["self"] = [loop]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)  # what Python can nest is no measure: SQLite's JSON gives up at 1,000
+    try:
+        for value in (loop, nested(201), nested(1_500), nested(5_000)):
+            with pytest.raises(ItemValueError):
+                store.put(("a",), "k", value)
+    finally:
+        sys.setrecursionlimit(limit)
+    store.put(("a",), "deep", {**nested(200), "n": 1})
+    assert keys(store.search(("a",), filter={"n": 1})) == ["deep"]
+    assert store.verify().problems == ()
+
+
+class Color(str, enum.Enum):  # noqa: UP042 - its str() is not its value, unlike that of StrEnum
+    VIOLET = "violet"
+
+
+@pytest.mark.parametrize(
+    ("value", "query"),
+    [
+        ({"tags": ("red", "blue")}, "blue"),
+        ({"text": Color.VIOLET}, "violet"),
+        (types.MappingProxyType({"text": "green"}), "green"),
+        (collections.UserDict({"text": "green"}), "green"),
+        ({"text": collections.OrderedDict(kind="oolong")}, "oolong"),
+    ],
+    ids=range(5),
+)
+def test_what_is_indexed_is_what_is_stored(face: Face, value: Any, query: str) -> None:
+    index = {"embed": DeterministicEmbeddings(64), "fields": ["text", "tags[*]"]}
+    with FaissStore(":memory:", index=index) as store:
+        face(store, "put", ("a",), "k", value)
+        for mode in ("keyword", "semantic"):
+            assert keys(face(store, "recall", ("a",), query=query, mode=mode, threshold=0.5)) == ["k"]
+        before = store.stats().vectors
+        assert store.verify().problems == ()
+        assert store.reindex() == before
 
 
 def test_operations_of_a_batch_see_the_ones_before(store: FaissStore, face: Face) -> None:

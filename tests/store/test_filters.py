@@ -97,6 +97,21 @@ WRONG: list[Any] = [
 ]  # fmt: skip
 
 
+def nested(wrap: Any, depth: int = 3_000) -> Any:
+    condition: Any = 1
+    for _ in range(depth):
+        condition = wrap(condition)
+    return condition
+
+
+WRONG += [
+    {"a": nested(lambda inner: {"$not": inner})}, {"a": nested(lambda inner: [inner])},
+    {"a": nested(lambda inner: {"b": inner})}, {"a": {"$in": nested(lambda inner: [inner])}},
+    {"$not": nested(lambda inner: {"$not": inner})}, {"$or": [nested(lambda inner: {"$or": [inner]})]},
+    {"a": {"$eq": nested(lambda inner: {"b": inner})}},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(("value", "condition", "expected"), TRUTH)
 def test_truth_table(value: dict[str, Any], condition: dict[str, Any], expected: bool) -> None:
     predicate = compile_filter(condition)
