@@ -175,14 +175,22 @@ def find_instructions(text: str, *, depth: int = 2) -> list[Finding]:
     found += [Finding(rule=rule, start=start, end=end) for rule, start, end in find_data_links(text)]
     if depth and (unescaped := decode_escapes(text)):
         found += [
-            Finding(rule="encoded_escapes", start=start, end=end)
+            Finding(rule=rule, start=start, end=end)
             for finding in find_instructions(unescaped.text, depth=depth - 1)
             for start, end in [unescaped.source_span(finding.start, finding.end)]
-            if any(sign in text[start:end] for sign in "&%\\")
+            if (rule := _rule_in_escapes(text, finding.rule, start, end)) is not None
         ]
     if depth:
         found += _find_in_runs(list(find_encoded(text)), depth=depth - 1)
     return found
+
+
+def _rule_in_escapes(text: str, rule: str, start: int, end: int) -> str | None:
+    """The rule of a finding in unescaped text; None when the text shows it as it is."""
+    if any(sign in text[start:end] for sign in "&%\\"):
+        return "encoded_escapes"
+    # An escape right in front (the line break of a JSON string) is read as a letter of the first word: "\\nignore".
+    return rule if _ESCAPE_IN_FRONT.search(text, max(0, start - 8), start) else None
 
 
 def _find_in_runs(runs: list[EncodedRun], *, depth: int) -> list[Finding]:
@@ -307,6 +315,7 @@ def _spell_run(run: str) -> str:
     return spelled if len(run) <= LONGEST_SPELLED else f"{spelled}<{len(run) - LONGEST_SPELLED} more hidden characters>"
 
 
+_ESCAPE_IN_FRONT = re.compile(r"(?:\\\w{1,7}|%[0-9A-Fa-f]{2})\Z")
 _FENCE = "\n^^^^^^\n"  # no pattern reaches across carets
 _TELLING_STEMS = (
     "ignor",
