@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph.store.base import GetOp, Item, Op, PutOp, SearchItem
+from langgraph.store.base import GetOp, Item, Op, PutOp, SearchItem, SearchOp
 
 from langmem_harness.driving import Body
 from langmem_harness.embeddings.parts import join_parts
@@ -209,6 +209,10 @@ class Past:
         if not query.strip():
             return EpisodeResult()
         backing = self._settings.backing
+        if not backing.says_how:  # LangGraph's stores embed the question for each search, also where nothing lies
+            (first,) = yield backing.batch([SearchOp(scope.episodes, None, 1, 0, None)])
+            if not first:
+                return EpisodeResult()
         (clean,) = yield from self._settings.redacted([query], surface="query")
         rows = yield from backing.all_items(scope.episode_speakers)
         named = find_named_speakers(clean or "", {row.value["speaker"] for row in rows})

@@ -307,6 +307,13 @@ def test_an_embedder_that_is_down_costs_meaning_and_nothing_else(tmp_path: Path,
         assert face(index, "search", ADA, "Which seal did Caro take?").retrieval == "hybrid"
 
 
+def test_an_owner_without_earlier_threads_costs_no_embedding() -> None:
+    model = Counting()
+    store = InMemoryStore(index={"embed": model, "dims": 256, "fields": ["text"]})
+    assert EpisodeIndex(store).search(ADA, "anything").episodes == ()
+    assert model.queries == []
+
+
 def test_what_a_crash_left_undone_is_done_by_the_next_turn() -> None:
     class Crashing(InMemoryStore):
         writes_left = 1_000
