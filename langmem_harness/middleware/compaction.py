@@ -22,8 +22,9 @@ from langmem_harness.middleware.compaction_plan import CallPlanner, PlannedCall
 from langmem_harness.middleware.compaction_state import CompactionState
 from langmem_harness.middleware.compaction_summaries import CompactionSummaries
 from langmem_harness.middleware.compaction_window import WindowSize, is_context_overflow, thread_of_run, whole_history
+from langmem_harness.summaries.calls import SummaryOutcome
 from langmem_harness.summaries.record import SummaryRecord
-from langmem_harness.summaries.service import SummaryOutcome, SummaryService
+from langmem_harness.summaries.service import SummaryService
 from langmem_harness.window.fit import FittedRequest
 from langmem_harness.window.limits import Size, TriggerForm
 from langmem_harness.window.model import model_name
@@ -46,6 +47,20 @@ class _Call:
     plan: WindowPlan
     record: SummaryRecord | None
     fitted: FittedRequest
+
+
+class _PreparesAhead:
+    """The step after each turn that prepares the next summary; mixed in where it is asked for."""
+
+    _prepare_ahead: Callable[[Any, Any], Body[dict[str, Any] | None]]
+
+    def after_agent(self, state: CompactionState, runtime: Any) -> dict[str, Any] | None:
+        """Prepare the next summary."""
+        return drive(self._prepare_ahead(state, runtime))
+
+    async def aafter_agent(self, state: CompactionState, runtime: Any) -> dict[str, Any] | None:
+        """Async twin of `after_agent`."""
+        return await adrive(self._prepare_ahead(state, runtime))
 
 
 class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
@@ -96,8 +111,8 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
 
     def __new__(cls, *_: Any, summarize_ahead: bool = False, **__: Any) -> Self:
         """Only an agent that prepares summaries ahead gets a step after each turn."""
-        if summarize_ahead and cls is HistoryCompactionMiddleware:
-            return super().__new__(_AheadCompactionMiddleware)  # type: ignore[return-value]
+        if summarize_ahead and cls.after_agent is AgentMiddleware.after_agent:
+            return super().__new__(type(cls.__name__, (_PreparesAhead, cls), {}))
         return super().__new__(cls)
 
     def __init__(
@@ -231,7 +246,7 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         plan = planned.plan
         record = None if outcome is None else outcome.record
         if outcome is not None and outcome.action == "failed" and self._on_failure == "keep":
-            records = yield from self._summaries.known(planned.request.state, planned.request.runtime)
+            records = yield from self._summaries.usable(planned.request.state, planned.request.runtime)
             records += [] if outcome.partial is None else [outcome.partial]
             plan, record = self._planner.earlier_window(planned, records)
         self._planner.remember(planned)
@@ -322,18 +337,6 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
                 ),
                 self._on_event,
             )
-
-
-class _AheadCompactionMiddleware(HistoryCompactionMiddleware):
-    """The same, with the step after each turn that prepares the next summary."""
-
-    def after_agent(self, state: CompactionState, runtime: Any) -> dict[str, Any] | None:
-        """Prepare the next summary."""
-        return drive(self._prepare_ahead(state, runtime))
-
-    async def aafter_agent(self, state: CompactionState, runtime: Any) -> dict[str, Any] | None:
-        """Async twin of `after_agent`."""
-        return await adrive(self._prepare_ahead(state, runtime))
 
 
 def _handled(handler: Callable[[ModelRequest[Any]], Any], request: ModelRequest[Any]) -> Ask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,12 @@ from langgraph.store.base import BaseStore
 
 from langmem_harness.driving import Body
 from langmem_harness.errors import RecordError
+from langmem_harness.summaries.calls import SummaryOutcome
 from langmem_harness.summaries.ledger import SummaryLedger
 from langmem_harness.summaries.record import SummaryRecord
-from langmem_harness.summaries.service import SummaryOutcome, SummaryService
+from langmem_harness.summaries.service import SummaryService
+
+logger = logging.getLogger("langmem_harness")
 
 
 class CompactionSummaries:
@@ -64,16 +68,23 @@ class CompactionSummaries:
         )
         return outcome
 
-    def known(self, state: Any, runtime: Any) -> Body[list[SummaryRecord]]:
-        """Every record the state carries or refers to, as far as it is there, oldest first."""
+    def usable(self, state: Any, runtime: Any) -> Body[list[SummaryRecord]]:
+        """Every record the state carries or refers to, as far as it is there and not stale, oldest first."""
+        writer = self._writer
+        if writer is None:
+            return []
         records = _carried(state)
         ledger, ids = self._ledger(runtime), self._referenced(state)
         if ledger is not None and ids:
             try:
                 records += yield from ledger.getting_many(ids)
-            except Exception:  # noqa: BLE001 - any store; asked for after a failure that an event has reported
-                return records
-        return records
+            except Exception as error:  # noqa: BLE001 - any store; asked for after a failure that an event has reported
+                logger.warning("earlier summaries could not be read: %s", type(error).__name__)
+        return [
+            record
+            for record in records
+            if writer.is_current(record, policy=self._policy, policy_fingerprint=self._policy_fingerprint)
+        ]
 
     def update(self, record: SummaryRecord | None, state: Any, runtime: Any) -> dict[str, Any]:
         """What the state does not know yet: the id of a record that is in the store, else the record itself."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
@@ -15,11 +15,12 @@ from langmem_harness.driving import Body, adrive, computed, drive, immediate
 from langmem_harness.errors import ConfigurationError, StaleSummaryError, SummarizerError
 from langmem_harness.events import EventCallback, MemoryEvent, SummaryFailed, SummaryStale, emit
 from langmem_harness.summaries.accounts import Accounts
+from langmem_harness.summaries.calls import SummaryCall, SummaryCase, SummaryOutcome
 from langmem_harness.summaries.flights import Flights, Landed
 from langmem_harness.summaries.identities import IdentityCache
 from langmem_harness.summaries.ledger import SummaryLedger
 from langmem_harness.summaries.plan import SummaryPlan, count_rolls, plan_summary
-from langmem_harness.summaries.record import SummaryPurpose, SummaryRecord
+from langmem_harness.summaries.record import SummaryPurpose, SummaryRecord, check_identities
 from langmem_harness.summaries.spending import NOTHING_SPENT, Prices, Spending, written_event
 from langmem_harness.summaries.summarizer import Summarizer, create_summarizer
 from langmem_harness.summaries.writer import RecordOrder, RecordWriter
@@ -31,53 +32,6 @@ _COMPUTED_ELSEWHERE = 1_000  # so many messages or more are checked in a worker 
 
 OnStale: TypeAlias = Literal["regenerate", "trim", "raise"]
 OnFailure: TypeAlias = Literal["keep", "trim", "raise"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummaryOutcome:
-    """What came of asking for a summary.
-
-    Attributes:
-        record: May stand in for all the messages; None: nothing may.
-        action: ``"reused"``: it was there; ``"written"``: it is new and stored; ``"nothing"``: there was nothing to
-            summarize; ``"failed"``: the summarizer gave no valid text; ``"trimmed"``: stale, and `on_stale` is
-            ``"trim"``.
-        partial: Without a record, a fresh one that covers some of the messages; None when there is none.
-        reason: Why it failed or is stale, without user text.
-    """
-
-    record: SummaryRecord | None
-    action: Literal["reused", "written", "nothing", "failed", "trimmed"]
-    partial: SummaryRecord | None = None
-    reason: str | None = None
-
-
-class SummaryCall(TypedDict):
-    """What `SummaryService.summarize` is told besides the messages.
-
-    Attributes:
-        policy: Name of the policy that leaves messages out; records of others are not looked at.
-        policy_fingerprint: Of its settings; a record made under another one is stale.
-        records: Records this branch of the thread carries itself, such as those in its graph state.
-        record_ids: Ids of records in the ledger that this branch refers to, the newest last. One that is not there is
-            as good as none, and an event says so.
-        ledger: Where all records of the thread are; None: only `records` are known, and a new record is only returned,
-            to be carried.
-        thread_id: The conversation.
-        purpose: Records of the other purpose are neither used nor replaced; ``"prompt_compaction"`` by default.
-        history: The whole thread, to tell a deleted message from one that is only not left out any more.
-        ahead: Whether this is prepared before it is needed; goes into the event.
-    """
-
-    policy: str
-    policy_fingerprint: str
-    records: NotRequired[Sequence[SummaryRecord]]
-    record_ids: NotRequired[Sequence[str]]
-    ledger: NotRequired[SummaryLedger | None]
-    thread_id: NotRequired[str | None]
-    purpose: NotRequired[SummaryPurpose]
-    history: NotRequired[Sequence[BaseMessage] | None]
-    ahead: NotRequired[bool]
 
 
 class SummaryService:
@@ -192,7 +146,7 @@ class SummaryService:
         ahead: bool = False,
     ) -> Body[SummaryOutcome]:
         """Body of `summarize`, for callers that are bodies themselves."""
-        case = _Case(
+        case = SummaryCase(
             messages=messages,
             policy=policy,
             policy_fingerprint=policy_fingerprint,
@@ -224,7 +178,7 @@ class SummaryService:
         landed: Landed[SummaryOutcome] = yield from self._flights.flying(key, lambda: self._making(case, known))
         return self._shared(landed.value, case) if landed.waited else landed.value
 
-    def _planning(self, case: _Case, known: Mapping[str, SummaryRecord]) -> Body[SummaryPlan]:
+    def _planning(self, case: SummaryCase, known: Mapping[str, SummaryRecord]) -> Body[SummaryPlan]:
         place = immediate if len(case.messages) < _COMPUTED_ELSEWHERE else computed
         planned: SummaryPlan = yield place(
             lambda: plan_summary(
@@ -244,13 +198,26 @@ class SummaryService:
         )
         return planned
 
-    def _flight_key(self, case: _Case) -> Hashable:
+    def is_current(self, record: SummaryRecord, *, policy: str, policy_fingerprint: str) -> bool:
+        """Whether a record is of this policy and not stale, as far as that can be told without its messages."""
+        report = check_identities(
+            record,
+            record.sources,
+            policy_fingerprint=policy_fingerprint,
+            prompt_version=self.summarizer.prompt_version,
+            model=self.summarizer.model if self._regenerate_on_model_change else None,
+            ttl=self._summary_ttl,
+            now=self._clock(),
+        )
+        return record.policy == policy and not report.is_stale
+
+    def _flight_key(self, case: SummaryCase) -> Hashable:
         """Calls with one key want the same record in the same place."""
         place = None if case.ledger is None else id(case.ledger.store)
         named = (case.thread_id, place, case.purpose, case.policy, case.policy_fingerprint)
         return (*named, *self._identities.identities(case.messages))
 
-    def _making(self, case: _Case, known: dict[str, SummaryRecord]) -> Body[SummaryOutcome]:
+    def _making(self, case: SummaryCase, known: dict[str, SummaryRecord]) -> Body[SummaryOutcome]:
         """Look through the whole ledger, then write."""
         planned = yield from self._planning(case, known)
         failed: Mapping[str, Spending] = {}
@@ -290,7 +257,9 @@ class SummaryService:
         self._emit(written_event(record, thread=thread, ahead=case.ahead))
         return SummaryOutcome(record=record, action="written")
 
-    def _trimmed(self, case: _Case, planned: SummaryPlan, known: Mapping[str, SummaryRecord]) -> SummaryOutcome | None:
+    def _trimmed(
+        self, case: SummaryCase, planned: SummaryPlan, known: Mapping[str, SummaryRecord]
+    ) -> SummaryOutcome | None:
         """The outcome when a record is stale or gone and none may be written; None when one is to be written.
 
         Raises:
@@ -319,7 +288,7 @@ class SummaryService:
     def _failing(
         self,
         error: Exception,
-        case: _Case,
+        case: SummaryCase,
         partial: SummaryRecord | None,
         before: Spending,
         usage: Mapping[str, int],
@@ -351,7 +320,7 @@ class SummaryService:
             raise SummarizerError(f"no summary: {reason}", reason=reason, attempts=0) from error
         return SummaryOutcome(record=None, action="failed", partial=partial, reason=reason)
 
-    def _shared(self, outcome: SummaryOutcome, case: _Case) -> SummaryOutcome:
+    def _shared(self, outcome: SummaryOutcome, case: SummaryCase) -> SummaryOutcome:
         """The outcome of a call that was waited for; a failure is said in this run too, without its costs."""
         if outcome.action == "failed":
             self._emit(
@@ -375,19 +344,3 @@ class SummaryService:
 
     def _emit(self, event: MemoryEvent) -> None:
         emit(event, self._on_event)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Case:
-    """One call of the service; see `SummaryCall`. Without a thread there is no ledger."""
-
-    messages: Sequence[BaseMessage]
-    policy: str
-    policy_fingerprint: str
-    carried: Mapping[str, SummaryRecord]
-    record_ids: Sequence[str]
-    ledger: SummaryLedger | None
-    thread_id: str | None
-    purpose: SummaryPurpose
-    history: Sequence[BaseMessage] | None
-    ahead: bool

@@ -18,7 +18,7 @@ from langmem_harness.events import MemoryEvent, SummaryFailed, SummaryStale, Sum
 from langmem_harness.layout import summaries_namespace
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.middleware.compaction_state import MAX_RECORDS, merge_references
-from langmem_harness.summaries import SummaryLedger
+from langmem_harness.summaries import SummaryDraft, SummaryLedger
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window.messages import is_tagged, tag_of
 from tests.middleware.test_compaction_summaries import Writer, config
@@ -228,6 +228,63 @@ def test_a_prepared_record_outlives_the_process() -> None:
         second.talk(1)
     assert "Notes number 1" in second.marker().text  # type: ignore[union-attr]
     assert [event.ahead for event in first.events if isinstance(event, SummaryWritten)] == [True]
+
+
+class Mine(HistoryCompactionMiddleware):
+    """A class of the user's own."""
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_a_class_of_your_own_prepares_ahead_too(face: str) -> None:
+    events: list[MemoryEvent] = []
+    mine = Mine(
+        ("tokens", 1_200), ("tokens", 300), summarizer=Writer(), on_event=events.append, summarize_ahead=True, name="m"
+    )
+    assert isinstance(mine, Mine)
+    thread = Thread(store=InMemoryStore())
+    thread.agent = create_agent(thread.model, checkpointer=thread.saver, store=thread.store, middleware=[mine])
+    thread.talk(20, face=face)
+    assert {event.ahead for event in events if isinstance(event, SummaryWritten)} == {True}
+
+
+class Versioned:
+    """A summarizer with a prompt version, which may be down."""
+
+    model = "versioned"
+
+    def __init__(self, prompt_version: str, *, is_down: bool = False) -> None:
+        self.prompt_version = prompt_version
+        self.is_down = is_down
+
+    def summarize(self, request: Any) -> SummaryDraft:
+        if self.is_down:
+            raise SummarizerError("down", reason="down")
+        return SummaryDraft(text="Notes of the first prompt.")
+
+    async def asummarize(self, request: Any) -> SummaryDraft:
+        return self.summarize(request)
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+@pytest.mark.parametrize(("version", "is_used"), [("1", True), ("2", False)])
+def test_a_stale_record_is_no_stand_in_when_the_summarizer_is_down(
+    has_store: bool, version: str, is_used: bool
+) -> None:
+    thread = Thread(store=InMemoryStore() if has_store else None)
+
+    def use(summarizer: Versioned) -> None:
+        middleware = HistoryCompactionMiddleware(("tokens", 1_200), ("tokens", 300), summarizer=summarizer)
+        thread.agent = create_agent(
+            thread.model, checkpointer=thread.saver, store=thread.store, middleware=[middleware]
+        )
+
+    use(Versioned("1"))
+    thread.talk(15)
+    assert thread.marker() is not None
+    use(Versioned(version, is_down=True))
+    thread.talk(12)
+    assert (thread.marker() is not None) == is_used
+    assert any("Notes of the first prompt." in message.text for message in thread.model.requests[-1]) == is_used
 
 
 def test_references_of_both_sides_are_merged_and_bounded() -> None:
