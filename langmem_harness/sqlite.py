@@ -90,7 +90,7 @@ class Database:
         busy_timeout_seconds: float = 10.0,
         synchronous: Literal["normal", "full"] = "normal",
     ) -> None:
-        if busy_timeout_seconds < 0:
+        if not busy_timeout_seconds >= 0:
             raise ConfigurationError(f"busy_timeout_seconds must be 0 or more, not {busy_timeout_seconds!r}")
         self.location = os.fspath(location)
         self.in_memory = self.location == MEMORY_LOCATION

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, cast
@@ -16,12 +14,9 @@ from langchain_core.stores import ByteStore
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 from typing_extensions import Unpack
 
-from langmem_harness.embeddings.parts import PartEmbeddings
-from langmem_harness.embeddings.resolve import resolve_embeddings
 from langmem_harness.errors import (
     ConfigurationError,
     StorageBusyError,
-    StorageClosedError,
     StorageError,
     StorageUnavailableError,
 )
@@ -29,7 +24,6 @@ from langmem_harness.events import EventCallback, EventLoopBlocked, RetrievalDeg
 from langmem_harness.sqlite import Database
 from langmem_harness.store import database as tables
 from langmem_harness.store import maintenance
-from langmem_harness.store.embedder import StoreEmbedder
 from langmem_harness.store.execution import BatchOutcome, Executor
 from langmem_harness.store.indexing import Indexer, Progress
 from langmem_harness.store.keywords import Tokenizer
@@ -38,8 +32,16 @@ from langmem_harness.store.plan import BatchPlan, RecallOptions, check_mode, pla
 from langmem_harness.store.provenance import IndexProvenance
 from langmem_harness.store.ranking import DENSE_WEIGHT
 from langmem_harness.store.records import Mode, RecallResult, StoreReport, StoreStats
-from langmem_harness.store.searching import SearchOutcome, SearchSettings, Vectors
+from langmem_harness.store.searching import SearchOutcome, Vectors
+from langmem_harness.store.settings import (
+    check_fields,
+    check_search_settings,
+    check_ttl_config,
+    check_whole,
+    make_embedder,
+)
 from langmem_harness.store.steps import Call, Steps, arun, run
+from langmem_harness.store.sweeper import Sweeper
 from langmem_harness.store.texts import FieldPaths
 from langmem_harness.store.vectors import EXACT_LIMIT, load_faiss
 
@@ -108,19 +110,16 @@ class FaissStore(BaseStore):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         check_mode(retrieval)
-        if not 0 <= dense_weight <= 1:
-            raise ConfigurationError(f"dense_weight must be from 0 to 1, not {dense_weight!r}")
-        if embedding_timeout_seconds is not None and not embedding_timeout_seconds > 0:
-            raise ConfigurationError(f"embedding_timeout_seconds must be above 0, not {embedding_timeout_seconds!r}")
-        if max_cache_bytes < 0 or exact_limit < 0:
-            raise ConfigurationError("max_cache_bytes and exact_limit must be 0 or more")
+        check_whole("max_cache_bytes", max_cache_bytes)
+        settings = check_search_settings(dense_weight=dense_weight, k1=k1, b=b, exact_limit=exact_limit)
+        sweep_minutes = check_ttl_config(ttl)
         self.retrieval = retrieval
         self.ttl_config = ttl
         self._on_event = on_event
         self._clock = clock
-        self._paths = FieldPaths(_fields(index))
+        self._paths = FieldPaths(check_fields(index))
         self._tokenizer = Tokenizer(language)
-        self._embedder = _embedder(index, embedding_timeout_seconds, embedding_cache)
+        self._embedder = make_embedder(index, embedding_timeout_seconds, embedding_cache)
         self._owns_database = not isinstance(location, Database)
         self._database = (
             location
@@ -132,7 +131,7 @@ class FaissStore(BaseStore):
                 self._database,
                 paths=self._paths,
                 tokenizer=self._tokenizer,
-                settings=SearchSettings(dense_weight=dense_weight, k1=k1, b=b, exact_limit=exact_limit),
+                settings=settings,
                 cache=PartitionCache(max_cache_bytes),
                 has_embedder=self._embedder is not None,
             )
@@ -155,7 +154,7 @@ class FaissStore(BaseStore):
         )
         self._pid = os.getpid()
         self._said_blocked = False
-        self._sweeper = _Sweeper(self, ttl)
+        self._sweeper = Sweeper(self, sweep_minutes, self._say_sweep_failed)
 
     # -- the two doors of BaseStore -----------------------------------------------------------------------------
 
@@ -300,25 +299,34 @@ class FaissStore(BaseStore):
 
     def sweep(self) -> int:
         """Delete expired items; how many. They were not returned any more anyway."""
+        self._note_event_loop("sweep")
+        self._after_fork()
         return maintenance.sweep(self._database, self._now())
 
     def verify(self) -> StoreReport:
         """Derive again everything that can be derived (hashes, terms, numbers, vectors' shapes) and report."""
+        self._note_event_loop("verify")
+        self._after_fork()
         return maintenance.verify(self._database, self._paths, self._tokenizer, self._executor.tokenizer_number)
 
     def stats(self) -> StoreStats:
         """Sizes of the file and of what is in memory."""
+        self._note_event_loop("stats")
+        self._after_fork()
         kind = "none" if self._embedder is None else "numpy" if load_faiss() is None else "faiss"
         return maintenance.read_stats(self._database, self._executor, self._now(), kind)
 
     def vacuum(self) -> None:
         """Forget empty namespaces and listed deletions, and give free pages back to the disk; blocks other writers."""
+        self._note_event_loop("vacuum")
+        self._after_fork()
         maintenance.vacuum(self._database)
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the file (unless the database was given) and free the memory. Safe to call twice."""
+        self._after_fork()
         self._sweeper.stop()
         self._executor.forget()
         if self._embedder is not None:
@@ -365,7 +373,10 @@ class FaissStore(BaseStore):
     def _say(self, operation: str, leg: str, reason: str, *, pending: int | None = None) -> None:
         emit(RetrievalDegraded(operation=operation, leg=leg, reason=reason, pending=pending), self._on_event)
 
-    def _note_event_loop(self, operation: str, use: str) -> None:
+    def _say_sweep_failed(self, error: StorageError) -> None:
+        self._say("write", "ttl", f"sweep failed: {type(error).__name__}")
+
+    def _note_event_loop(self, operation: str, use: str = "asyncio.to_thread") -> None:
         if self._said_blocked:
             return
         try:
@@ -374,51 +385,3 @@ class FaissStore(BaseStore):
             return
         self._said_blocked = True
         emit(EventLoopBlocked(operation=operation, use=use), self._on_event)
-
-
-class _Sweeper:
-    """Sweeps in a thread of its own, if the settings ask for it; holds the store weakly, so that it can be dropped."""
-
-    def __init__(self, store: FaissStore, ttl: TTLConfig | None) -> None:
-        self._stop = threading.Event()
-        minutes = (ttl or {}).get("sweep_interval_minutes")
-        if minutes:
-            arguments = (weakref.ref(store), self._stop, minutes * 60.0)
-            threading.Thread(target=_sweep_for_ever, args=arguments, daemon=True, name="langmem-sweeper").start()
-
-    def stop(self) -> None:
-        self._stop.set()
-
-
-def _sweep_for_ever(reference: weakref.ref[FaissStore], stop: threading.Event, seconds: float) -> None:
-    while not stop.wait(seconds):
-        store = reference()
-        if store is None:
-            return
-        try:
-            store.sweep()
-        except StorageClosedError:
-            return
-        except StorageError as error:
-            store._say("write", "ttl", f"sweep failed: {type(error).__name__}")
-        del store
-
-
-def _fields(index: Mapping[str, Any] | IndexConfig | None) -> Sequence[str]:
-    fields = (index or {}).get("fields") or ["$"]
-    if isinstance(fields, str) or not all(isinstance(field, str) for field in fields):
-        raise ConfigurationError(f"fields must be a list of paths, not {fields!r}")
-    return list(fields)
-
-
-def _embedder(
-    index: Mapping[str, Any] | IndexConfig | None, timeout_seconds: float | None, cache: ByteStore | None
-) -> StoreEmbedder | None:
-    settings: Mapping[str, Any] = index or {}
-    dims = settings.get("dims")
-    if dims is not None and (not isinstance(dims, int) or dims < 1):
-        raise ConfigurationError(f"dims must be a whole number above 0, not {dims!r}")
-    embeddings = resolve_embeddings(settings.get("embed"))
-    if embeddings is None:
-        return None
-    return StoreEmbedder(PartEmbeddings.around(embeddings), dims=dims, timeout_seconds=timeout_seconds, tier=cache)
