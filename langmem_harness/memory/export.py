@@ -58,7 +58,7 @@ class MemoryExport:
         """
         records: list[MemoryRecord] = []
         versions: list[MemoryRecord] = []
-        for number, line in enumerate(text.split("\n"), start=1):
+        for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
             if line.strip():
                 try:
                     values = json.loads(line)
@@ -102,9 +102,9 @@ class MemoryExport:
         records: list[MemoryRecord] = []
         listed: set[str] = set()
         for name, page in pages.items():
-            page = page.replace("\r\n", "\n")
+            page = page.removeprefix("\ufeff").replace("\r\n", "\n")
             if match := _LISTED.search(page):
-                listed.update(json.loads(match.group(1)))
+                listed.update(_parse_listed(name, match.group(1)))
             title = _TITLE.match(page)
             records += _parse_page(name, title.group(1) if title else name.removesuffix(".md"), page, scope, now)
         return cls(records=tuple(records), listed=frozenset(listed))
@@ -181,10 +181,20 @@ def _parse_page(name: str, kind: str, page: str, scope: MemoryScope, now: dateti
         elif match := _RECORD.match(line):
             try:
                 values = json.loads(match.group(1))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise RecordError(f"{name}: the comment below {heading!r} was changed and cannot be read") from error
     finish()
     return records
+
+
+def _parse_listed(name: str, text: str) -> list[str]:
+    try:
+        keys = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{name}: the comment that lists the memories was changed and cannot be read") from error
+    if not all(isinstance(key, str) for key in keys):
+        raise RecordError(f"{name}: the comment that lists the memories was changed and cannot be read")
+    return keys  # type: ignore[no-any-return]
 
 
 def _section_record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from langmem_harness.driving import Body
 from langmem_harness.memory.erasing import Erasing
@@ -102,7 +103,7 @@ class Importing:
                 kind=draft.kind,
                 subject=draft.subject,
                 attribute=draft.attribute,
-                ttl=None if draft.expires_at is None else draft.expires_at - now,
+                ttl=None if draft.expires_at is None else max(draft.expires_at - now, timedelta(microseconds=1)),
                 explicit=True,
                 # in a slot, an edit is the newest statement
                 ordinal=draft.ordinal if current.subject is None else round(now.timestamp() * 1_000_000),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from langmem_harness.memory.records import MemoryRecord, MemorySource, SourceKind
+from langmem_harness.errors import ConfigurationError
+from langmem_harness.memory.records import MAX_ORDINAL, MemoryRecord, MemorySource, SourceKind
 from langmem_harness.memory.upsert import UpsertAction
+
+MAX_TTL = timedelta(days=365_000)
+"""A thousand years; None keeps for ever."""
 
 
 class UpsertOptions(TypedDict, total=False):
@@ -91,3 +95,41 @@ class UpsertResult:
     action: UpsertAction
     record: MemoryRecord | None = None
     reason: str | None = None
+
+
+def check_options(given: Mapping[str, Any], known: type) -> None:
+    """Refuse options that nobody reads: a misspelled one must not be passed over in silence.
+
+    Raises:
+        TypeError: As Python does for an argument that a function does not have.
+    """
+    unknown = given.keys() - known.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown options {sorted(unknown)}; known are {sorted(known.__annotations__)}")
+
+
+def check_upsert(text: Any, options: Mapping[str, Any]) -> None:
+    """Refuse values that no row may have: one bad row would be in the way of every list.
+
+    Raises:
+        ConfigurationError: A value of another type, or out of range.
+        TypeError: An option that does not exist.
+    """
+    check_options(options, UpsertOptions)
+    texts = {"text": text, "kind": options.get("kind", "fact")}
+    texts |= {name: value for name in ("subject", "attribute") if (value := options.get(name)) is not None}
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{name} must be a text, not {type(value).__name__}")
+        if name in ("subject", "attribute") and not value.strip():
+            raise ConfigurationError(f"{name} must not be blank")
+    ordinal = options.get("ordinal")
+    if ordinal is not None and (not isinstance(ordinal, int) or abs(ordinal) > MAX_ORDINAL):
+        raise ConfigurationError(f"ordinal must be a whole number of at most {MAX_ORDINAL}, not {ordinal!r}")
+    ttl = options.get("ttl")
+    if ttl is not None and not (isinstance(ttl, timedelta) and timedelta(0) < ttl <= MAX_TTL):
+        raise ConfigurationError(f"ttl must be a timedelta over zero and at most {MAX_TTL.days} days, not {ttl!r}")
+    source = options.get("source")
+    sources = source if isinstance(source, Sequence) else () if source is None else (source,)
+    if isinstance(source, str) or not all(isinstance(one, MemorySource) for one in sources):
+        raise ConfigurationError("source must be a MemorySource or several")

@@ -12,7 +12,7 @@ from langmem_harness.driving import Body
 from langmem_harness.errors import ConfigurationError, NotFoundError
 from langmem_harness.memory.backing import FoundItems
 from langmem_harness.memory.found import NO_INDEX, FoundBy, Layer, MemoryRecall, RecalledMemory, merge_layers
-from langmem_harness.memory.options import RecallOptions, SearchOptions
+from langmem_harness.memory.options import RecallOptions, SearchOptions, check_options
 from langmem_harness.memory.past import Past
 from langmem_harness.memory.records import MemoryRecord, is_key, key_of_version
 from langmem_harness.memory.scope import MemoryScope
@@ -70,6 +70,7 @@ class Reading:
 
     def search(self, scope: MemoryScope, query: str, **options: Unpack[SearchOptions]) -> Body[MemoryRecall]:
         """The best memories for a query; the newest ones when the query is blank."""
+        check_options(options, SearchOptions)
         top_k = options.get("top_k", DEFAULT_TOP_K)
         if top_k < 1:
             raise ConfigurationError(f"top_k must be 1 or more, not {top_k!r}")
@@ -85,6 +86,7 @@ class Reading:
 
     def recall(self, scope: MemoryScope, query: str, **options: Unpack[RecallOptions]) -> Body[MemoryRecall]:
         """The layers of a hierarchical recall, merged."""
+        check_options(options, RecallOptions)
         recent, semantic = options.get("recent", 5), options.get("semantic", 3)
         summaries, history, limit = options.get("summaries", 2), options.get("history", 3), options.get("limit", 10)
         if min(recent, semantic, summaries, history) < 0 or limit < 1:

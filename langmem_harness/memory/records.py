@@ -18,6 +18,9 @@ from langmem_harness.window.messages import canonical_json
 
 FORMAT_VERSION = 1
 
+MAX_ORDINAL = 2**62
+"""Greatest position of a statement either way: what every store keeps as a whole number."""
+
 SourceKind = Literal["user", "tool", "import"]
 """Who stated it: the user in their own words, the output of a tool, or somebody who brought memories in."""
 
@@ -144,6 +147,8 @@ class MemoryRecord:
             updated_at = parse_time(data.get("updated_at"), "updated_at") or created_at
             if created_at is None or updated_at is None:
                 raise RecordError("created_at of a memory is missing")
+            if abs(ordinal := int(data.get("ordinal", 0))) > MAX_ORDINAL:
+                raise RecordError(f"ordinal of a memory is over {MAX_ORDINAL}")
             return cls(
                 key=key,
                 scope=MemoryScope.from_dict(data["scope"]),
@@ -153,7 +158,7 @@ class MemoryRecord:
                 source_kind=parse_source_kind(data.get("source_kind", "user")),
                 subject=_optional_text(data, "subject"),
                 attribute=_optional_text(data, "attribute"),
-                ordinal=(ordinal := int(data.get("ordinal", 0))),
+                ordinal=ordinal,
                 version=_optional_text(data, "version") or version_of(text, ordinal),
                 supersedes=_optional_text(data, "supersedes"),
                 derived_from=tuple(str(key) for key in data.get("derived_from") or ()),
@@ -163,7 +168,7 @@ class MemoryRecord:
                 expires_at=parse_time(data.get("expires_at"), "expires_at"),
                 format_version=int(data.get("format_version", FORMAT_VERSION)),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise RecordError(f"not a memory record: {type(error).__name__} at {error.args[:1]!r}") from error
 
 
@@ -208,7 +213,7 @@ def text_key(scope: MemoryScope, text: str) -> str:
 
 def is_key(text: str) -> bool:
     """Whether a text has the form of a key of ours; a store need not be asked for anything else."""
-    return _KEY.fullmatch(text) is not None
+    return isinstance(text, str) and _KEY.fullmatch(text) is not None
 
 
 def version_of(text: str, ordinal: int) -> str:

@@ -165,7 +165,7 @@ def _save(call: _Call, arguments: SaveMemory, *, require_evidence: bool) -> Body
         call.emit(MemoryRefused(reason="no_evidence", source_kind="user", thread_id=call.thread_id))
         hint = "only what the user said in this conversation is kept; give their exact words as quote"
         return json_line({"status": "refused", "reason": "no_evidence", "hint": hint})
-    has_slot = bool(arguments.subject and arguments.attribute)
+    has_slot = bool((arguments.subject or "").strip() and (arguments.attribute or "").strip())
     result = yield from call.memory.writing.upsert(
         call.scope,
         arguments.text,

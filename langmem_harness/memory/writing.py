@@ -13,7 +13,7 @@ from langmem_harness.errors import ConfigurationError, RefusedError
 from langmem_harness.events import MemoryRefused, MemoryWritten
 from langmem_harness.memory.admission import find_refusal
 from langmem_harness.memory.chunks import PASSAGE_TOKENS
-from langmem_harness.memory.options import UpsertOptions, UpsertResult
+from langmem_harness.memory.options import UpsertOptions, UpsertResult, check_upsert
 from langmem_harness.memory.reading import Reading
 from langmem_harness.memory.records import (
     MemoryRecord,
@@ -40,6 +40,7 @@ class Writing:
 
     def upsert(self, scope: MemoryScope, text: str, **options: Unpack[UpsertOptions]) -> Body[UpsertResult]:
         """Remember a statement, or say which rule refused it."""
+        check_upsert(text, options)
         source_kind = parse_source_kind(options.get("source_kind", "user"))
         sources = _sources(options)
         thread_id = sources[-1].thread_id if sources else None
@@ -71,7 +72,7 @@ class Writing:
         except RefusedError as refusal:
             return refusal.reason
         clean = with_free_texts(record, texts)
-        has_slot = clean.subject is not None and clean.attribute is not None
+        has_slot = bool((clean.subject or "").strip() and (clean.attribute or "").strip())
         return dataclasses.replace(
             clean,
             scope=scope,

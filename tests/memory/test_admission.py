@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
+from langmem_harness.errors import ConfigurationError, NotFoundError
 from langmem_harness.events import MemoryEvent
 from langmem_harness.memory import AdmissionPolicy, LongTermMemory, MemoryScope, MemorySource
 from langmem_harness.memory.chunks import OVERLAP_TOKENS, PASSAGE_TOKENS, split_passages
@@ -128,3 +130,46 @@ def test_two_long_texts_that_share_most_of_their_words_are_two(face: Face) -> No
     same = "the same line again and again, as everybody knows. " * 1_000
     for end in ("and in the end it rained.", "and in the end it snowed."):
         assert face(memory, "upsert", ADA, same + end, explicit=True).action == "added"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": 5},
+        {"ordinal": 1.5},
+        {"ordinal": 2**63},
+        {"ttl": 5},
+        {"ttl": timedelta(0)},
+        {"ttl": timedelta(seconds=-1)},
+        {"ttl": timedelta.max},
+        {"source": "t1"},
+        {"source": ["t1"]},
+        {"subject": " ", "attribute": "home"},
+        {"subject": 1, "attribute": "home"},
+    ],
+    ids=repr,
+)
+def test_a_row_that_no_list_could_read_is_not_written(face: Face, options: dict[str, Any]) -> None:
+    memory = LongTermMemory(InMemoryStore())
+    with pytest.raises(ConfigurationError):
+        face(memory, "upsert", ADA, SENTENCE, **options)
+    assert face(memory, "list", ADA) == ()
+
+
+@pytest.mark.parametrize("text", [None, 5, b"bytes", ["list"]])
+def test_a_text_is_a_text(face: Face, text: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        face(LongTermMemory(InMemoryStore()), "upsert", ADA, text, explicit=True)
+
+
+@pytest.mark.parametrize(("method", "option"), [("upsert", "tll"), ("search", "treshold"), ("recall", "top_k")])
+def test_an_option_that_does_not_exist_is_not_passed_over(face: Face, method: str, option: str) -> None:
+    with pytest.raises(TypeError, match=option):
+        face(LongTermMemory(InMemoryStore()), method, ADA, SENTENCE, **{option: 1})
+
+
+@pytest.mark.parametrize("key", [5, None, b"m", ("m",)])
+@pytest.mark.parametrize("method", ["get", "delete", "history"])
+def test_a_key_that_is_no_text_is_not_there(face: Face, method: str, key: Any) -> None:
+    with pytest.raises(NotFoundError):
+        face(LongTermMemory(InMemoryStore()), method, ADA, key)

@@ -221,6 +221,33 @@ def test_a_secret_in_the_history_of_a_file_is_taken_out(face: Face) -> None:
     assert secret not in repr(memory.store._data)  # type: ignore[attr-defined]
 
 
+RECORD = '{"key": "m", "text": "x", "created_at": "2026-01-01T00:00:00Z", "scope": {"user": "a"}, "ordinal": ORDINAL}'
+
+
+@pytest.mark.parametrize("ordinal", ["1e400", "NaN", "9" * 100, "9" * 5_000, "null", "[]"])
+def test_a_number_that_is_none_is_named(ordinal: str) -> None:
+    with pytest.raises(RecordError, match="line 1"):
+        MemoryExport.from_jsonl(RECORD.replace("ORDINAL", ordinal))
+
+
+def test_files_of_other_editors_are_read(face: Face) -> None:
+    memory = with_history(InMemoryStore())
+    lines, pages = memory.export(ADA).to_jsonl(), memory.export(ADA).to_markdown()
+    windows = {name: "\ufeff" + page.replace("\n", "\r\n") for name, page in pages.items()}
+    for export in (
+        MemoryExport.from_jsonl("\ufeff" + lines.replace("\n", "\r\n")),
+        MemoryExport.from_markdown(windows, ADA, now=NOW),
+    ):
+        report = face(memory, "import_", ADA, export)
+        assert (report.unchanged, report.added, report.edited, report.deleted) == (4, (), (), ())
+
+
+@pytest.mark.parametrize("listed", ["[bad]", "[1]", "[null]", "[" * 5_000 + "]"])
+def test_a_changed_list_of_keys_is_named(listed: str) -> None:
+    with pytest.raises(RecordError, match=r"fact\.md"):
+        MemoryExport.from_markdown({"fact.md": f"<!-- listed {listed} -->"}, ADA, now=NOW)
+
+
 @pytest.mark.parametrize("text", ["{", "[1]", '{"key": "m", "text": 1}', '{"text": "x"}', "nonsense"])
 def test_a_bad_line_is_named(text: str) -> None:
     with pytest.raises(RecordError, match="line 2"):
