@@ -201,7 +201,7 @@ def simulate_run(name: str, scenario: Scenario | None = None) -> SimulationRepor
     tool = StructuredTool.from_function(
         lambda page: results[page], name="read_invoices", description=_ABOUT, args_schema=_ARGUMENTS
     )
-    said = [HumanMessage(TASK)]
+    said: list[BaseMessage] = [HumanMessage(TASK)]
     return _simulate(name, scenario, "You check invoices. Be exact.", [said], _script(scenario), [tool])
 
 
@@ -244,7 +244,7 @@ def _simulate(
     events: list[MemoryEvent] = []
     probe = _RunProbe(next(message for message in turns[0] if isinstance(message, HumanMessage)))
     agent: Any = create_agent(
-        ScriptedChatModel(responses=script, profile={"max_input_tokens": scenario.window_tokens}),
+        ScriptedChatModel(responses=list(script), profile={"max_input_tokens": scenario.window_tokens}),
         tools=tools,
         system_prompt=system_prompt,
         middleware=[*CONTENDERS[name](scenario, summaries, events), probe],
