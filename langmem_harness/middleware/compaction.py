@@ -246,7 +246,9 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         plan = planned.plan
         record = None if outcome is None else outcome.record
         if outcome is not None and outcome.action == "failed" and self._on_failure == "keep":
-            records = yield from self._summaries.usable(planned.request.state, planned.request.runtime)
+            records = yield from self._summaries.usable(
+                planned.request.state, planned.request.runtime, planned.thread_id
+            )
             records += [] if outcome.partial is None else [outcome.partial]
             plan, record = self._planner.earlier_window(planned, records)
         self._planner.remember(planned)
@@ -304,7 +306,9 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         window = (state.get("compaction_windows") or {}).get(self._name)
         if window is None or not self._summaries.are_written:
             return None
-        size = WindowSize(**{name: window.get(name) for name in ("limit_tokens", "usable_tokens", "target_tokens")})
+        limit, usable = window["limit_tokens"], window["usable_tokens"]
+        target = window.get("target_tokens", None if limit is None else usable)  # not there in a state of before
+        size = WindowSize(limit_tokens=limit, usable_tokens=usable, target_tokens=target)
         messages: list[BaseMessage] = state["messages"]
         omitted = self._planner.left_out_next(messages, size, window["overhead_tokens"])
         try:

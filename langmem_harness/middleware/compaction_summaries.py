@@ -68,7 +68,7 @@ class CompactionSummaries:
         )
         return outcome
 
-    def usable(self, state: Any, runtime: Any) -> Body[list[SummaryRecord]]:
+    def usable(self, state: Any, runtime: Any, thread_id: str | None) -> Body[list[SummaryRecord]]:
         """Every record the state carries or refers to, as far as it is there and not stale, oldest first."""
         writer = self._writer
         if writer is None:
@@ -83,7 +83,8 @@ class CompactionSummaries:
         return [
             record
             for record in records
-            if writer.is_current(record, policy=self._policy, policy_fingerprint=self._policy_fingerprint)
+            if record.thread_id == thread_id
+            and writer.is_current(record, policy=self._policy, policy_fingerprint=self._policy_fingerprint)
         ]
 
     def update(self, record: SummaryRecord | None, state: Any, runtime: Any) -> dict[str, Any]:
@@ -101,7 +102,9 @@ class CompactionSummaries:
         return None if store is None else SummaryLedger(store)
 
     def _referenced(self, state: Any) -> Sequence[str]:
-        return (state.get("compaction_record_ids") or {}).get(self._policy) or ()
+        """Ids in the state. Whoever may write to a state may write anything: what is no id is left out."""
+        stored = (state.get("compaction_record_ids") or {}).get(self._policy)
+        return [one for one in stored if isinstance(one, str)] if isinstance(stored, list | tuple) else ()
 
 
 def _carried(state: Any) -> list[SummaryRecord]:

@@ -230,6 +230,25 @@ def test_a_prepared_record_outlives_the_process() -> None:
     assert [event.ahead for event in first.events if isinstance(event, SummaryWritten)] == [True]
 
 
+@pytest.mark.parametrize(
+    "ids", [["someone-else/0123"], [7, None], "text", {"a": 1}, ["t/not-there", "no slash", ""]], ids=str
+)
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_any_ids_in_the_state_are_no_error(ids: Any, is_broken: bool) -> None:
+    other = Thread(store=InMemoryStore())
+    other.talk(15, {"configurable": {"thread_id": "someone-else"}})
+    thread = Thread(store=other.store)
+    thread.talk(10)
+    foreign = [record.id for record in SummaryLedger(other.store).list("someone-else")] if "else" in str(ids) else ids
+    thread.agent.update_state(config(), {"compaction_record_ids": {"HistoryCompactionMiddleware": foreign}})
+    thread.writer.is_broken = is_broken
+    thread.talk(8)
+    assert len(thread.model.requests) == 18
+    if thread.marker() is not None:
+        used = (tag_of(thread.marker()) or {})["summary_id"]  # type: ignore[arg-type]
+        assert used is None or used.startswith("t/")
+
+
 class Mine(HistoryCompactionMiddleware):
     """A class of the user's own."""
 
