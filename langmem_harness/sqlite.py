@@ -64,6 +64,27 @@ def translate_sqlite_error(error: sqlite3.Error, location: str) -> StorageError:
     return StorageError(f"{location}: {detail}")
 
 
+def holds_component(location: str | os.PathLike[str], component: str) -> bool:
+    """Whether an existing file holds tables of this component.
+
+    Opens it for reading only: `Database` would switch somebody else's database to another journal, and whoever
+    migrates it would leave tables there.
+
+    Raises:
+        CorruptionError: The file is damaged or not a SQLite database.
+        StorageUnavailableError: It cannot be opened.
+    """
+    address = Path(location).absolute().as_uri() + "?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+            if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'langmem_harness_schema'").fetchone():
+                found = connection.execute("SELECT 1 FROM langmem_harness_schema WHERE component = ?", (component,))
+                return found.fetchone() is not None
+            return False
+    except sqlite3.Error as error:
+        raise translate_sqlite_error(error, os.fspath(location)) from error
+
+
 class Database:
     """A SQLite file (or a private in-memory database) with one writer and many readers.
 

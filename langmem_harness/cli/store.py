@@ -15,7 +15,9 @@ from rich.table import Table
 
 from langmem_harness.cli.printing import cell, plain
 from langmem_harness.errors import LangMemHarnessError
+from langmem_harness.sqlite import holds_component
 from langmem_harness.store import FaissStore
+from langmem_harness.store.database import COMPONENT
 
 app = typer.Typer(help="Check, measure, rebuild and tidy a store.", no_args_is_help=True)
 
@@ -105,6 +107,9 @@ def _opened(
         raise typer.Exit(2)
     index = {"embed": embed, "fields": fields or ["$"]}
     try:
+        if not holds_component(path, COMPONENT):
+            typer.echo(f"{str(path)!r} is no store; it was left as it is", err=True)
+            raise typer.Exit(2)
         with FaissStore(path, index=index, language=None if language == "none" else language) as store:
             yield store
     except LangMemHarnessError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from langmem_harness.sqlite import Database
 from langmem_harness.store import FaissStore
 from langmem_harness.testing import DeterministicEmbeddings
 
@@ -53,3 +54,34 @@ def test_problems_and_missing_files_have_exit_codes(path: str, tmp_path: Path) -
     assert run("verify", str(tmp_path / "nothing.sqlite"))[0] == 2
     (tmp_path / "bad.sqlite").write_bytes(b"no database" * 100)
     assert run("stats", str(tmp_path / "bad.sqlite"))[0] == 2
+
+
+@pytest.mark.parametrize("command", ["verify", "stats", "vacuum", "reindex"])
+@pytest.mark.parametrize("kind", ["foreign", "empty", "no database", "other component"])
+def test_what_is_no_store_is_left_as_it_is(tmp_path: Path, command: str, kind: str) -> None:
+    place = tmp_path / "odd name %20?#.sqlite"
+    if kind == "other component":
+        database = Database(place)
+        database.migrate("threads", ["CREATE TABLE other (id INTEGER)"])
+        database.close()
+    elif kind == "foreign":
+        connection = sqlite3.connect(place)
+        connection.execute("CREATE TABLE mine (id INTEGER)")
+        connection.close()
+    else:
+        place.write_bytes(b"" if kind == "empty" else b"no database" * 100)
+    before = place.read_bytes()
+    assert run(command, str(place), *(["--embeddings", "local"] if command == "reindex" else []))[0] == 2
+    assert place.read_bytes() == before
+    if kind != "other component":  # SQLite leaves an empty journal beside a file of ours
+        assert [path.name for path in tmp_path.iterdir()] == [place.name]
+
+
+def test_a_file_whose_pages_are_damaged_has_an_exit_code(path: str) -> None:
+    body = bytearray(Path(path).read_bytes())
+    body[4096:] = b"\xff" * (len(body) - 4096)
+    Path(path).write_bytes(body)
+    for command in ("verify", "stats", "vacuum"):
+        code, output = run(command, path)
+        assert code in (1, 2), command
+        assert "Traceback" not in output
