@@ -45,7 +45,7 @@ class _Model(BaseChatModel):
     def _llm_type(self) -> str:
         return "benchmark"
 
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> BaseChatModel:  # type: ignore[override]
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> BaseChatModel:
         return self
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:

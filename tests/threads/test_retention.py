@@ -107,6 +107,7 @@ class TestPrune:
         assert place.graph.get_state(config).values == expected
         assert place.graph.get_state(other).values == bystander
         assert len(place.log.messages("a")) == 9
+        assert len(place.store.search(("threads", "a"))) == 3  # summaries, raw outputs, links
         assert face(place.retention, "prune").threads == 2
         assert place.saver.verify().is_intact
 
