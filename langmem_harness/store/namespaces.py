@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from langgraph.store.base import MatchCondition
 
@@ -83,12 +84,21 @@ def select_namespaces(
     return sorted(cut)[offset : offset + limit]
 
 
-def check_conditions(conditions: Sequence[MatchCondition]) -> None:
-    """Raises `NamespaceError` for a label no namespace can have, `ConfigurationError` for an unknown match type."""
-    for condition in conditions:
+def check_conditions(conditions: Any) -> tuple[MatchCondition, ...]:
+    """The conditions of a listing; None means none.
+
+    Raises:
+        NamespaceError: A label no namespace can have.
+        ConfigurationError: Not a list of `MatchCondition`, or an unknown match type.
+    """
+    given = () if conditions is None else conditions
+    if not isinstance(given, list | tuple) or not all(isinstance(condition, MatchCondition) for condition in given):
+        raise ConfigurationError("match_conditions must be a list of MatchCondition")
+    for condition in given:
         check_namespace(condition.path, prefix=True)
         if condition.match_type not in ("prefix", "suffix"):
             raise ConfigurationError(f"match_type must be 'prefix' or 'suffix', not {condition.match_type!r}")
+    return tuple(given)
 
 
 def _matches(condition: MatchCondition, namespace: Namespace) -> bool:

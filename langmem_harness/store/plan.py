@@ -255,8 +255,7 @@ def plan_recall(prefix: Namespace, options: RecallOptions, *, mode: Mode, ttl: T
 
 def plan_listing(op: ListNamespacesOp) -> PlannedListing:
     """Check a listing; a prefix without wildcards narrows what is read."""
-    conditions = tuple(op.match_conditions or ())
-    check_conditions(conditions)
+    conditions = check_conditions(op.match_conditions)
     check_page(op.limit, op.offset)
     if op.max_depth is not None and not (_is_whole(op.max_depth) and op.max_depth > 0):
         raise ConfigurationError(f"max_depth must be a whole number above 0 or None, not {op.max_depth!r}")

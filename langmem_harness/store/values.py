@@ -38,6 +38,7 @@ def encode_value(value: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
                 text.encode()
             except UnicodeEncodeError:
                 text = json.dumps(body, allow_nan=False, separators=(",", ":"))
+                is_plain = False  # two lone surrogates in a row come back as the one character they stand for
     except (TypeError, ValueError) as error:
         if isinstance(error, ItemValueError):
             raise

@@ -16,7 +16,13 @@ import pytest
 from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
-from langmem_harness.errors import ConfigurationError, ItemValueError, NamespaceError, StorageClosedError
+from langmem_harness.errors import (
+    ConfigurationError,
+    ItemValueError,
+    LangMemHarnessError,
+    NamespaceError,
+    StorageClosedError,
+)
 from langmem_harness.events import EventLoopBlocked, MemoryEvent
 from langmem_harness.store import FaissStore, RecallItem
 from langmem_harness.testing import DeterministicEmbeddings, FixedClock
@@ -160,8 +166,9 @@ class Color(str, enum.Enum):  # noqa: UP042 - its str() is not its value, unlike
         (types.MappingProxyType({"text": "green"}), "green"),
         (collections.UserDict({"text": "green"}), "green"),
         ({"text": collections.OrderedDict(kind="oolong")}, "oolong"),
+        ({"text": "\ud801\udc28\ud801\udc29 \ud800"}, "\U00010428\U00010429"),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_what_is_indexed_is_what_is_stored(face: Face, value: Any, query: str) -> None:
     index = {"embed": DeterministicEmbeddings(64), "fields": ["text", "tags[*]"]}
@@ -335,6 +342,24 @@ def test_results_say_how_they_were_found(store: FaissStore, face: Face) -> None:
 def test_wrong_options_are_refused(store: FaissStore, options: Any) -> None:
     with pytest.raises(ConfigurationError):
         store.recall(("a",), **options)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        None, 5, GetOp(("a",), 5), PutOp(("a",), None, {}), PutOp(("a",), "k", {}, index="text"),
+        PutOp(("a",), "k", {}, index=[1]), PutOp(("a",), "k", {}, index=True), SearchOp(("a",), limit=-1),
+        SearchOp(("a",), limit="1"), SearchOp(("a",), offset=None), SearchOp(("a",), query=b"x"),
+        ListNamespacesOp(match_conditions=5), ListNamespacesOp(match_conditions=("x",)),
+        ListNamespacesOp(match_conditions=(MatchCondition("middle", ("a",)),)), ListNamespacesOp(max_depth=0),
+        ListNamespacesOp(limit=-1), SearchOp(("a",), filter={"a": {"$in": {1}}}),
+    ],
+    ids=range(17),
+)  # fmt: skip
+def test_an_odd_raw_operation_undoes_the_whole_batch(store: FaissStore, face: Face, op: Any) -> None:
+    with pytest.raises(LangMemHarnessError):
+        face(store, "batch", [PutOp(("a",), "before", {"text": "x"}), op])
+    assert store.get(("a",), "before") is None
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
