@@ -142,12 +142,10 @@ class Past:
         known: Mapping[int, Utterance],
     ) -> Body[int]:
         """Write from `start` on, and the contexts before it that reach beyond it; `known` are utterances before it."""
-        texts = yield from self._settings.redacted([one.text for one in utterances[start:]], surface="episode")
+        clean = yield from self._redacted(utterances[start:], surface="episode")
         around = dict(known)
-        for place, text in enumerate(texts, start=start):
-            around[place] = dataclasses.replace(
-                utterances[place], text=storable(text or ""), speaker=storable(utterances[place].speaker)
-            )
+        for place, one in enumerate(clean, start=start):
+            around[place] = dataclasses.replace(one, text=storable(one.text), speaker=storable(one.speaker))
         places = [place for place in around if place >= start - CONTEXT_TURNS]
         values = {episode_key(thread_id, place): episode_value(thread_id, place, around) for place in places}
         links, link_key = episode_links_namespace(thread_id), _link_key(scope)
@@ -279,14 +277,22 @@ class Past:
     def _shown(self, episodes: Sequence[Episode]) -> Body[list[Episode]]:
         """Rows written before redaction was on are redacted now."""
         spoken = [one for episode in episodes for one in (episode.utterance, *episode.neighbours)]
-        texts = iter((yield from self._settings.redacted([one.text for one in spoken], surface="recall")))
+        clean = iter((yield from self._redacted(spoken, surface="recall")))
         shown = []
         for episode in episodes:
-            own, *around = [
-                dataclasses.replace(one, text=next(texts) or "") for one in (episode.utterance, *episode.neighbours)
-            ]
+            own, *around = [next(clean) for _ in (episode.utterance, *episode.neighbours)]
             shown.append(dataclasses.replace(episode, utterance=own, neighbours=tuple(around)))
         return shown
+
+    def _redacted(self, utterances: Sequence[Utterance], *, surface: str) -> Body[list[Utterance]]:
+        """The utterances without secrets, in what was said and in the name of who said it: it may be an address."""
+        names = [name for name in dict.fromkeys(one.speaker for one in utterances) if name not in ROLE_NAMES]
+        clean = yield from self._settings.redacted([*(one.text for one in utterances), *names], surface=surface)
+        named = {name: shown or "" for name, shown in zip(names, clean[len(utterances) :], strict=True)}
+        return [
+            dataclasses.replace(one, text=text or "", speaker=named.get(one.speaker, one.speaker))
+            for one, text in zip(utterances, clean, strict=False)
+        ]
 
 
 def _speaker_keys(thread_id: str, utterances: Iterable[Utterance]) -> dict[str, str]:

@@ -38,7 +38,7 @@ def secret(channel: str) -> str:
 
 CHANNELS = (
     *("human", "block", "bigtool", "smalltool", "answer", "savetext", "savequote", "savesubject", "query", "asked"),
-    *("proposal", "import", "importquote", "earlier", "page", "source", "oldrow", "oldquote", "system"),
+    *("proposal", "import", "importquote", "earlier", "page", "source", "oldrow", "oldquote", "system", "speaker"),
 )
 SECRETS = {channel: secret(channel) for channel in CHANNELS}
 SAID = f"I like tea. My key is {SECRETS['human']}. Please remember that my other key is {SECRETS['savequote']}."
@@ -160,6 +160,8 @@ def test_canaries_of_every_channel_are_in_no_sink(tmp_path: Path, caplog: pytest
         assert SECRETS["smalltool"] in texts_of(model.requests[1:2])
         face(Promoter(memory, model=proposer), "promote_messages", ADA, "t1", state["messages"])
         EpisodeIndex(memory).index_thread(ADA, "t1", utterances_of(state["messages"], FixedClock()()))
+        named = [HumanMessage("I like tea and pages too.", name=SECRETS["speaker"])]
+        EpisodeIndex(memory).index_thread(ADA, "t3", utterances_of(named, FixedClock()()))
         source = MemorySource(thread_id="t1", message_id="m", quote=f"it is {SECRETS['source']}")
         face(memory, "upsert", ADA, "The user has keys of many kinds.", source=source, explicit=True)
         import_of(face, memory)
