@@ -68,10 +68,12 @@ class Writing:
         if reason is not None:
             return reason
         try:
-            texts = yield from self._settings.redacted(free_texts(record), surface="memory", refuse=True)
+            texts = yield from self._settings.redacted(
+                [record.kind, *free_texts(record)], surface="memory", refuse=True
+            )
         except RefusedError as refusal:
             return refusal.reason
-        clean = with_free_texts(record, texts)
+        clean = dataclasses.replace(with_free_texts(record, texts[1:]), kind=texts[0] or record.kind)
         has_slot = bool((clean.subject or "").strip() and (clean.attribute or "").strip())
         return dataclasses.replace(
             clean,
@@ -155,9 +157,10 @@ class Writing:
         options: UpsertOptions,
     ) -> Body[MemoryRecord]:
         """The statement as a record, redacted; its key is made from the redacted text."""
-        texts = [text, options.get("subject"), options.get("attribute"), *(source.quote for source in sources)]
+        kind = options.get("kind", "fact")
+        texts = [text, kind, options.get("subject"), options.get("attribute"), *(source.quote for source in sources)]
         clean = yield from self._settings.redacted(texts, surface="memory", refuse=True)
-        text, (subject, attribute, *quotes) = clean[0] or "", clean[1:]
+        text, kind, (subject, attribute, *quotes) = clean[0] or "", clean[1] or "", clean[2:]
         sources = tuple(dataclasses.replace(at, quote=quote) for at, quote in zip(sources, quotes, strict=True))
         if (subject is None) != (attribute is None):
             raise ConfigurationError("a slot needs both subject and attribute, or neither")
@@ -169,7 +172,6 @@ class Writing:
         if ordinal is None:
             stated_at = max((source.stated_at for source in sources if source.stated_at), default=now)
             ordinal = round(stated_at.timestamp() * 1_000_000)
-        kind = options.get("kind", "fact")
         ttl = options["ttl"] if "ttl" in options else self._settings.policy.ttl.get(kind)
         return MemoryRecord(
             key=_key_of(scope, text, subject, attribute),

@@ -38,7 +38,20 @@ def secret(channel: str) -> str:
 
 CHANNELS = (
     *("human", "block", "bigtool", "smalltool", "answer", "savetext", "savequote", "savesubject", "query", "asked"),
-    *("proposal", "import", "importquote", "earlier", "page", "source", "oldrow", "oldquote", "system", "speaker"),
+    *(
+        "proposal",
+        "import",
+        "importquote",
+        "earlier",
+        "page",
+        "source",
+        "oldrow",
+        "oldquote",
+        "system",
+        "speaker",
+        "kind",
+        "pagekind",
+    ),
 )
 SECRETS = {channel: secret(channel) for channel in CHANNELS}
 SAID = f"I like tea. My key is {SECRETS['human']}. Please remember that my other key is {SECRETS['savequote']}."
@@ -163,7 +176,8 @@ def test_canaries_of_every_channel_are_in_no_sink(tmp_path: Path, caplog: pytest
         named = [HumanMessage("I like tea and pages too.", name=SECRETS["speaker"])]
         EpisodeIndex(memory).index_thread(ADA, "t3", utterances_of(named, FixedClock()()))
         source = MemorySource(thread_id="t1", message_id="m", quote=f"it is {SECRETS['source']}")
-        face(memory, "upsert", ADA, "The user has keys of many kinds.", source=source, explicit=True)
+        kind = f"keys {SECRETS['kind']}"
+        face(memory, "upsert", ADA, "The user has keys of many kinds.", kind=kind, source=source, explicit=True)
         import_of(face, memory)
         face(memory, "search", ADA, f"where is {SECRETS['asked']}?")
         face(memory, "recall", ADA, f"where is {SECRETS['asked']}?")
@@ -206,7 +220,7 @@ def import_of(face: Face, memory: LongTermMemory) -> None:
     for mark, channel in {"Lives in Oslo.": "import", "Lives in Rome.": "earlier", "QUOTE": "importquote"}.items():
         lines = lines.replace(mark, f"Text with {SECRETS[channel]}")
     assert face(memory, "import_", ADA, MemoryExport.from_jsonl(lines)).restored == 1
-    page = {"fact.md": f"## new\n\n> A page with {SECRETS['page']}\n"}
+    page = {"fact.md": f"# Memories: keys {SECRETS['pagekind']}\n\n## new\n\n> A page with {SECRETS['page']}\n"}
     face(memory, "import_", ADA, MemoryExport.from_markdown(page, ADA, now=FixedClock()()))
     clean.forget_all(cleo)
 
