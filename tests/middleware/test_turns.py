@@ -347,6 +347,32 @@ def test_asking_again_that_fails_is_gone_on_with(world: World) -> None:
     assert (world.payments, model.calls) == ([5, 7], 5)
 
 
+def test_asking_again_waits_for_approval_and_pays_nothing_twice(world: World) -> None:
+    human = HumanInTheLoopMiddleware(interrupt_on={"pay": True})
+    agent, _ = world.agent(call(), "done", call(5, "c2"), "said anew", middleware=[human])
+    approval = Command(resume={"decisions": [{"type": "approve"}]})
+    agent.invoke(ask(message_id="m1"), config(None))
+    agent.invoke(approval, config(None))
+    assert agent.invoke(None, before_model(agent, config(None)))["__interrupt__"]
+    again = agent.invoke(approval, config(None))
+    assert again["messages"][-1].text == "said anew"
+    assert world.payments == [5]
+    assert world.actions() == ["asked_again", "tool_reused"]
+    assert [turn.is_done for turn in world.log.turns("t")] == [True, True]
+
+
+def test_two_workers_that_ask_again_from_one_checkpoint_ask_once(world: World) -> None:
+    agent, model = world.agent(call(), "done", call(7, "c7"), "said anew")
+    agent.invoke(ask(message_id="m1"), config(None))
+    old = before_model(agent, config(None))
+    world.fault = lambda: time.sleep(0.5)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: agent.invoke(None, old), range(2)))
+    assert [state["messages"][-1].text for state in found] == ["said anew"] * 2
+    assert (world.payments, model.calls) == ([5, 7], 4)
+    assert world.log.verify("t").is_intact
+
+
 def test_asking_again_with_the_callers_turn_id_is_a_retry(world: World) -> None:
     agent, model = world.agent(call(), "done")
     agent.invoke(ask(), config())
