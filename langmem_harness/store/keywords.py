@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langmem_harness.errors import ConfigurationError
-from langmem_harness.store.postings import Entries, Postings
+from langmem_harness.store.postings import Batch, Entries, Postings
 from langmem_harness.store.ranking import select_top
-from langmem_harness.store.terms import pack_terms, unpack_terms
+from langmem_harness.store.terms import MAX_COUNT, pack_terms, unpack_many, unpack_terms
 from langmem_harness.store.tokenizer import Tokenizer
 
 __all__ = ["KeywordHits", "KeywordIndex", "Tokenizer", "pack_terms", "unpack_terms"]
 
 _MIN_DEAD = 256  # below this many removed rows, cleaning up costs more than it frees
+_SMALL_SHARE = 8  # fewer new rows than this share of an index are added one by one: adding many rewrites it
+_TEXTS_AT_ONCE = 4_096  # the texts of a hundred thousand documents need not be in memory together
 _BYTES_A_ROW = 110  # dictionary entry of one row
 
 
@@ -109,16 +112,32 @@ class KeywordIndex:
         """
         if row in self._slots:
             self.remove(row)
-        slot = self._take_slots(np.array([row], dtype=np.int64))
+        slot = self._used
+        self._reserve(1)
         length = sum(term_counts.values())
+        self._rows[slot] = row
+        self._is_ascending = self._is_ascending and (not slot or bool(self._rows[slot - 1] < row))
         self._postings.add(slot, term_counts)
+        self._slots[row] = slot
         self._lengths[slot] = length
+        self._alive[slot] = True
+        self._used += 1
         self._total_length += length
+        self._discounts = None
 
     def add_many(self, documents: Iterable[tuple[int, Mapping[str, int]]]) -> None:
-        """`add` for each (row, term counts), in order."""
-        for row, term_counts in documents:
-            self.add(row, term_counts)
+        """`add` for each (row, term counts), in order; much faster than that when they are many."""
+        new = dict(documents)
+        if len(new) < len(self._slots) // _SMALL_SHARE:
+            for row, term_counts in new.items():
+                self.add(row, term_counts)
+            return
+        for row in self._slots.keys() & new.keys():
+            self.remove(row)
+        terms = list(itertools.chain.from_iterable(new.values()))
+        counts = itertools.chain.from_iterable(term_counts.values() for term_counts in new.values())
+        all_counts = np.fromiter((min(count, MAX_COUNT) for count in counts), dtype=np.uint32, count=len(terms))
+        self._add_batches(list(new), [(terms, all_counts, list(map(len, new.values())))])
 
     def add_packed(self, rows: Sequence[int], packed: Sequence[bytes]) -> None:
         """`add` for many rows at once, from stored terms; a whole namespace costs microseconds for each row.
@@ -130,13 +149,26 @@ class KeywordIndex:
         Raises:
             CorruptionError: Stored terms are damaged; then no row is added.
         """
-        if len(rows) < len(self._slots) // 8 or not self._slots.keys().isdisjoint(rows):
+        if len(rows) < len(self._slots) // _SMALL_SHARE or not self._slots.keys().isdisjoint(rows):
             self.add_many(list(zip(rows, map(unpack_terms, packed), strict=True)))
             return
-        lengths = self._postings.add_packed(self._used, packed)
-        first = self._take_slots(np.array(rows, dtype=np.int64))
-        self._lengths[first : self._used] = lengths
+        starts = range(0, len(packed), _TEXTS_AT_ONCE)
+        self._add_batches(rows, (unpack_many(packed[start : start + _TEXTS_AT_ONCE]) for start in starts))
+
+    def _add_batches(self, rows: Sequence[int], batches: Iterable[Batch]) -> None:
+        """Add documents of rows that are not here; the batches have as many documents as there are rows."""
+        slot, new_rows = self._used, np.array(rows, dtype=np.int64)
+        lengths = self._postings.add_batches(slot, batches)
+        self._reserve(len(rows))
+        stop = slot + len(rows)
+        self._rows[slot:stop] = new_rows
+        self._is_ascending = self._is_ascending and bool((np.diff(self._rows[max(slot - 1, 0) : stop]) > 0).all())
+        self._slots.update(zip(rows, range(slot, stop), strict=True))
+        self._lengths[slot:stop] = lengths
+        self._alive[slot:stop] = True
+        self._used = stop
         self._total_length += int(lengths.sum())
+        self._discounts = None
 
     def remove(self, row: int) -> bool:
         """Forget a row; False if it was not there."""
@@ -152,22 +184,14 @@ class KeywordIndex:
             self._sweep()
         return True
 
-    def _take_slots(self, rows: NDArray[np.int64]) -> int:
-        """Slots for new rows, one after the other; the first of them."""
-        first, stop = self._used, self._used + len(rows)
-        if stop > len(self._rows):
-            size = max(stop, 2 * len(self._rows))
-            self._rows, self._lengths, self._alive = (
-                np.concatenate([values, np.zeros(size - len(values), dtype=values.dtype)])
-                for values in (self._rows, self._lengths, self._alive)
-            )
-        self._rows[first:stop] = rows
-        self._alive[first:stop] = True
-        self._slots.update(zip(rows.tolist(), range(first, stop), strict=True))
-        self._is_ascending = self._is_ascending and bool((np.diff(self._rows[max(first - 1, 0) : stop]) > 0).all())
-        self._used = stop
-        self._discounts = None
-        return first
+    def _reserve(self, count: int) -> None:
+        """Room for so many more slots."""
+        needed, held = self._used + count, len(self._rows)
+        if needed > held:
+            more = max(needed, 2 * held) - held
+            self._rows = np.concatenate([self._rows, np.zeros(more, dtype=np.int64)])
+            self._lengths = np.concatenate([self._lengths, np.zeros(more, dtype=np.float64)])
+            self._alive = np.concatenate([self._alive, np.zeros(more, dtype=np.bool_)])
 
     def _sweep(self) -> None:
         """Drop the postings of removed rows and close the gaps between slots."""

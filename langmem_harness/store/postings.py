@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langmem_harness.store.terms import MAX_COUNT, unpack_many
+from langmem_harness.store.terms import MAX_COUNT
 
 Entries = tuple[NDArray[np.intp], NDArray[np.float32]]
 """Slots that contain a term, ascending, and how often each contains it."""
 
+Batch = tuple[list[str], NDArray[np.uint32], list[int]]
+"""The terms of some documents, one document after the other; how often each occurs; how many each document has."""
+
 _SLOT_BITS = 32
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
 _MIN_RECENT = 4_096  # below this many new postings, merging costs more than it saves
-_TEXTS_AT_ONCE = 4_096  # the texts of a hundred thousand documents need not be in memory together
 _NO_NUMBERS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 _NO_SLOTS: NDArray[np.int32] = np.empty(0, dtype=np.int32)
 _NO_COUNTS: NDArray[np.float32] = np.empty(0, dtype=np.float32)
@@ -76,24 +78,23 @@ class Postings:
         if self._recent_size > max(_MIN_RECENT, len(self._slots) // 2):
             self._merge()
 
-    def add_packed(self, first_slot: int, packed: Sequence[bytes]) -> NDArray[np.int64]:
+    def add_batches(self, first_slot: int, batches: Iterable[Batch]) -> NDArray[np.int64]:
         """Add many documents at once, behind all others; costs as much as all that is here already.
 
         Args:
             first_slot: Slot of the first; the others follow.
-            packed: Terms from `pack_terms`.
+            batches: The documents, some at a time.
 
         Returns:
             int64, the length of each document: how many terms it has, repetitions counted.
 
         Raises:
-            CorruptionError: Stored terms are damaged; then nothing is added.
+            CorruptionError: From the batches; then, as after any error of theirs, nothing is added.
         """
         known = len(self._merged)
         numbers, counts, sizes = [_NO_NUMBERS], [np.empty(0, dtype=np.uint32)], list[int]()
         try:
-            for start in range(0, len(packed), _TEXTS_AT_ONCE):
-                terms, some_counts, some_sizes = unpack_many(packed[start : start + _TEXTS_AT_ONCE])
+            for terms, some_counts, some_sizes in batches:
                 numbers.append(self._merged.numbers_of(terms))
                 counts.append(some_counts)
                 sizes += some_sizes
