@@ -130,6 +130,9 @@ class Database:
     # -- connections --------------------------------------------------------------------------------------------
 
     def _connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        if not self.in_memory and not Path(self.location).exists():
+            # SQLite would make an empty one, and every read would find nothing without a word
+            raise StorageUnavailableError(f"{self.location} is gone: it was deleted or moved while it was open")
         try:
             connection = sqlite3.connect(
                 self.location,

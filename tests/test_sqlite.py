@@ -310,3 +310,24 @@ def test_closing_under_running_reads_lets_them_finish() -> None:
         [sys.executable, "-X", "dev", "-c", CLOSE_UNDER_READERS], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_file_deleted_while_it_is_open_is_not_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "d.sqlite"
+    problems: list[Exception] = []
+
+    def read() -> None:
+        try:
+            with database.read() as connection:
+                connection.execute("SELECT 1")
+        except StorageUnavailableError as error:
+            problems.append(error)
+
+    with Database(path) as database:
+        path.unlink()
+        thread = threading.Thread(target=read)  # a thread's first read opens a connection of its own
+        thread.start()
+        thread.join()
+        assert not path.exists()
+    (problem,) = problems
+    assert "is gone" in str(problem)
