@@ -87,7 +87,7 @@ ORDERS: tuple[Rule, ...] = (
         name="instruction_override",
         anchors=anchors("ignor|disregard|forget|overrid|bypass|neglect|discard|do|stop|never"),
         pattern=words(
-            rf"{_IGNORE} (?:"
+            rf"{_IGNORE}(?!\(\w{{1,40}}=) (?:"  # not a call with named arguments, in a program
             rf"(?:{_ANY} ){{0,4}}(?:{_WHICH} (?:{_ANY} ){{0,2}}){{1,3}}(?:{_ORDERS}|{_TALK})"
             rf"|(?:{_ANY} ){{1,5}}{_ORDERS}"
             rf"|(?:every ?thing|any ?thing|all|what ?ever|what) ~4(?:above|before|previously|so far|earlier|told"

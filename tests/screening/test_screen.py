@@ -128,6 +128,7 @@ def test_attacks_are_neutralised_visibly(attack: str) -> None:
         "You should restart the server before the update.",
         "the proxy's statement of acceptance permanently authorizes you\nto choose that version for the Program.",
         "* copy all openssl header files to include dir (S. Ohno) [#2016](https://code.example/pull/2016)",
+        "request = request.override(system_message=SystemMessage(text))",
         "- [Upload files](https://docs.example/guides/upload) to the Hub.",
     ],
 )
@@ -222,9 +223,9 @@ def test_time_grows_with_the_text_and_not_faster(pattern: str) -> None:
         text = (pattern * (size // len(pattern) + 1))[:size]
         best = float("inf")
         for _ in range(2):
-            start = time.perf_counter()
+            start = time.process_time()
             screen_text(text)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         return best
 
     assert seconds(40_000) < 0.05 + 4 * 2.5 * seconds(10_000)
