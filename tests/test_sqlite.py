@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -323,7 +324,7 @@ def test_a_file_deleted_while_it_is_open_is_not_made_anew(tmp_path: Path) -> Non
         except StorageUnavailableError as error:
             problems.append(error)
 
-    with Database(path) as database:
+    with contextlib.closing(Database(path)) as database:
         path.unlink()
         thread = threading.Thread(target=read)  # a thread's first read opens a connection of its own
         thread.start()
