@@ -70,6 +70,9 @@ class FaissStore(BaseStore):
         b: BM25: how much long texts are discounted, 0 to 1.
         ttl: LangGraph's ``TTLConfig``. Expired items are never returned, whatever ``omit_expired`` says.
         embedding_timeout_seconds: Longest wait for one call of the embedder; None waits for ever.
+        chunk_tokens: Texts longer than this (16 or more; somewhat below what the embedder reads at once) are embedded
+            in chunks, as the mean of their vectors; None: as they are. Changed, it holds for what is written from then
+            on, `verify` names the rest, and `reindex` brings it to them.
         embedding_cache: A LangChain `ByteStore` that keeps vectors by text beyond this file, shared by stores.
         max_cache_bytes: Bound of the partitions in memory.
         exact_limit: Vectors of a partition below which the semantic leg is exact.
@@ -102,6 +105,7 @@ class FaissStore(BaseStore):
         b: float = 0.75,
         ttl: TTLConfig | None = None,
         embedding_timeout_seconds: float | None = 30.0,
+        chunk_tokens: int | None = None,
         embedding_cache: ByteStore | None = None,
         max_cache_bytes: int = MAX_CACHE_BYTES,
         exact_limit: int = EXACT_LIMIT,
@@ -117,7 +121,7 @@ class FaissStore(BaseStore):
         self.ttl_config = ttl
         self._on_event = on_event
         self._clock = clock
-        self._paths = FieldPaths(check_fields(index))
+        self._paths = FieldPaths(check_fields(index), chunk_tokens=chunk_tokens)
         self._tokenizer = Tokenizer(language)
         self._embedder = make_embedder(index, embedding_timeout_seconds, embedding_cache)
         self._owns_database = not isinstance(location, Database)

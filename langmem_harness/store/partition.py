@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from langmem_harness.store import database as tables
 from langmem_harness.store.database import Head
-from langmem_harness.store.keywords import KeywordIndex, unpack_terms
+from langmem_harness.store.keywords import KeywordIndex
 from langmem_harness.store.namespaces import Namespace
-from langmem_harness.store.texts import POSITION_BITS, unpack_item_terms
+from langmem_harness.store.texts import POSITION_BITS, unpack_items
 from langmem_harness.store.values import decode_key
 from langmem_harness.store.vectors import VectorIndex
 
@@ -105,7 +105,7 @@ class Partition:
 
     def read_terms(self) -> None:
         """Build the postings."""
-        self._keywords.add_many((row, unpack_terms(packed)) for row, packed in self._unread_terms.items())
+        self._keywords.add_packed(list(self._unread_terms), list(self._unread_terms.values()))
         self._unread_terms = {}
 
     def rows_of(self, item_ids: Sequence[int]) -> NDArray[np.int64]:
@@ -201,35 +201,36 @@ class Partition:
         return list(found.values())
 
     def _add_rows(self, connection: sqlite3.Connection, namespace_id: int, found: list[Any]) -> list[int]:
-        vector_ids: list[int] = []
-        items: list[int] = []
-        firsts: list[int] = []
         path = "\0".join(self.namespaces[namespace_id])
-        row = self.size
-        for item_id, key, tokenizer, terms, embedding, is_mortal in found:
+        stored: list[bytes] = []
+        for item_id, _, tokenizer, terms, embedding, is_mortal in found:
             if embedding == tables.PENDING:
                 self.pending.add(item_id)
             if is_mortal:
                 self.mortal.add(item_id)
-            if tokenizer != self._tokenizer and terms:
-                terms = self._terms_again(connection, item_id)
-            first, order_key = row, _order_key(decode_key(key), path)
-            for position, (field, packed) in enumerate(unpack_item_terms(terms)):
-                self._unread_terms[row] = packed
-                self.fields.append(field)
-                self.order_keys.append(order_key)
-                items.append(item_id)
-                firsts.append(first)
-                vector_ids.append(item_id << POSITION_BITS | position)
-                row += 1
-            if row > first:
-                self._rows[item_id] = (first, row)
-                self.several_texts = self.several_texts or row > first + 1
-        self._live_rows += len(items)
-        self.item_of = np.concatenate([self.item_of, np.array(items, dtype=np.int64)])
-        self.first_row = np.concatenate([self.first_row, np.array(firsts, dtype=np.int64)])
-        if len(self._keywords) and len(items) < _MIN_DEAD:
+            stale = tokenizer != self._tokenizer and terms
+            stored.append(self._terms_again(connection, item_id) if stale else terms)
+        counts, fields, packed = unpack_items(stored)
+        first_row = self.size
+        self._unread_terms.update(zip(range(first_row, first_row + len(packed)), packed, strict=True))
+        self.fields += fields
+        sizes = np.array(counts, dtype=np.int64)
+        stops = first_row + np.cumsum(sizes)
+        item_ids = np.fromiter((row[0] for row in found), dtype=np.int64, count=len(found))
+        spans = zip(item_ids.tolist(), (stops - sizes).tolist(), stops.tolist(), strict=True)
+        self._rows.update((item_id, (first, stop)) for item_id, first, stop in spans if stop > first)
+        for row, count in zip(found, counts, strict=True):
+            if count:
+                self.order_keys += [_order_key(decode_key(row[1]), path)] * count
+        items, firsts = np.repeat(item_ids, sizes), np.repeat(stops - sizes, sizes)
+        positions = np.arange(first_row, first_row + len(packed)) - firsts
+        self.several_texts = self.several_texts or bool((sizes > 1).any())
+        self._live_rows += len(packed)
+        self.item_of = np.concatenate([self.item_of, items])
+        self.first_row = np.concatenate([self.first_row, firsts])
+        if len(self._keywords) and len(packed) < _MIN_DEAD:
             self.read_terms()
+        vector_ids: list[int] = (items << POSITION_BITS | positions).tolist()
         return vector_ids
 
     def _add_vectors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from langmem_harness.embeddings.parts import PartEmbeddings, join_parts, split_parts
 from langmem_harness.errors import ConfigurationError
+from langmem_harness.store import FaissStore
 from langmem_harness.store.chunks import _TOKEN, MAX_CHUNKS, check_chunk_tokens, join_chunks, split_chunks
 from langmem_harness.store.indexing import _batches
 from langmem_harness.store.texts import FieldPaths
 from langmem_harness.testing import DeterministicEmbeddings
+from tests.conftest import Face
 
 
 def count(text: str) -> int:
@@ -73,6 +76,25 @@ def test_what_lies_beyond_the_window_takes_part_in_the_vector_and_the_words_stay
     assert vector == pytest.approx((mean / np.linalg.norm(mean)).tolist(), abs=1e-6)
     assert np.dot(vector, model.embed_query("zeppelin")) > 0.1
     assert FieldPaths(["text"]).texts({"text": text})[0].text == text
+
+
+def test_a_store_embeds_long_texts_in_chunks_and_reindex_brings_it_to_older_ones(face: Face, tmp_path: Path) -> None:
+    model = DeterministicEmbeddings(64)
+    index = {"embed": model, "fields": ["text"]}
+    long = " ".join(["tea"] * 60 + ["zeppelin"] * 6)
+    with FaissStore(tmp_path / "m.sqlite", index=index) as store:
+        face(store, "put", ("a",), "old", {"text": long})
+        assert long in model.document_calls[-1]
+    with FaissStore(tmp_path / "m.sqlite", index=index, chunk_tokens=32) as store:
+        face(store, "put", ("a",), "new", {"text": long})
+        assert max(count(text) for text in model.document_calls[-1]) <= 32
+        assert "another text" in store.verify().problems[0]  # the older one is of the whole text
+        model.document_calls.clear()
+        assert face(store, "reindex") == 2
+        assert long not in [text for call in model.document_calls for text in call]
+        one, other = face(store, "recall", ("a",), query="zeppelin").items
+        assert one.legs["semantic"].score == other.legs["semantic"].score > 0.1
+        assert store.verify().problems == ()
 
 
 def test_one_call_of_the_embedder_gets_so_many_chunks_and_no_more() -> None:
