@@ -28,6 +28,7 @@ from langmem_harness.store.execution import BatchOutcome, Executor
 from langmem_harness.store.indexing import Indexer, Progress
 from langmem_harness.store.keywords import Tokenizer
 from langmem_harness.store.partition import PartitionCache
+from langmem_harness.store.pending import PendingItems
 from langmem_harness.store.plan import BatchPlan, RecallOptions, check_mode, plan_batch, plan_recall
 from langmem_harness.store.provenance import IndexProvenance
 from langmem_harness.store.ranking import DENSE_WEIGHT
@@ -47,8 +48,6 @@ from langmem_harness.store.vectors import EXACT_LIMIT, load_faiss
 
 MAX_CACHE_BYTES = 512 * 1024 * 1024
 """Bound of the partitions in memory: some 250,000 vectors of 384 numbers with their words."""
-
-_CATCH_UP_ITEMS = 64  # waiting items that a healthy write embeds along with its own
 
 
 class FaissStore(BaseStore):
@@ -156,6 +155,7 @@ class FaissStore(BaseStore):
                 clock=clock,
             )
         )
+        self._pending = None if self._indexer is None else PendingItems(self._indexer)
         self._pid = os.getpid()
         self._said_blocked = False
         self._sweeper = Sweeper(self, sweep_minutes, self._say_sweep_failed)
@@ -191,8 +191,8 @@ class FaissStore(BaseStore):
             vectors = yield from self._indexer.prepare(plan.documents, plan.queries)
         outcome: BatchOutcome = yield Call(lambda: self._commit(plan, vectors))
         healthy = vectors.problem is None and vectors.documents.generation
-        if self._indexer is not None and plan.documents and healthy and outcome.others_wait:
-            yield from self._indexer.embed_pending(limit=_CATCH_UP_ITEMS, forced=False)
+        if self._pending is not None and plan.documents and healthy and outcome.others_wait:
+            yield from self._pending.embed_some()
         return outcome
 
     def _commit(self, plan: BatchPlan, vectors: Vectors) -> BatchOutcome:
@@ -295,11 +295,11 @@ class FaissStore(BaseStore):
             ConfigurationError: The store has no embedder.
         """
         self._note_event_loop("embed_pending", "aembed_pending")
-        return run(self._present_indexer().embed_pending(), self._embedder)
+        return run(self._present_pending().embed_all(), self._embedder)
 
     async def aembed_pending(self) -> int:
         """Async twin of `embed_pending`."""
-        return await arun(self._present_indexer().embed_pending(), self._embedder)
+        return await arun(self._present_pending().embed_all(), self._embedder)
 
     def sweep(self) -> int:
         """Delete expired items; how many. They were not returned any more anyway."""
@@ -364,6 +364,10 @@ class FaissStore(BaseStore):
         if self._indexer is None:
             raise ConfigurationError("this store was opened without an embedder (index=None); reopen it with one")
         return self._indexer
+
+    def _present_pending(self) -> PendingItems:
+        indexer = self._present_indexer()
+        return self._pending or PendingItems(indexer)
 
     def _after_fork(self) -> None:
         """In a child process: the parent's locks may be held by threads that are not here."""

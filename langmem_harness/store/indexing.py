@@ -1,4 +1,4 @@
-"""How texts get their vectors: for a batch, for items that wait, and for a whole new index."""
+"""How texts get their vectors: for a batch, and for a whole new index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from langmem_harness.store.searching import Model, Vectors
 from langmem_harness.store.steps import Call, Steps
 from langmem_harness.store.texts import POSITION_BITS, FieldPaths
 from langmem_harness.store.values import parse_indexing
-from langmem_harness.store.writer import Embedded, ItemWriter
+from langmem_harness.store.writer import Embedded
 
 Vector = NDArray[np.float32]
 Progress = Callable[[int, int], None]
@@ -41,6 +41,14 @@ _CATCH_UP_ROUNDS = 5
 def hash_text(text: str) -> bytes:
     """16 bytes that stand for a text in the vector table."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+@dataclass
+class _Build:
+    """What a reindex has begun, so that it can be taken back wherever it is stopped."""
+
+    generation: int = 0
+    is_stopped: bool = False
 
 
 class Indexer:
@@ -65,11 +73,11 @@ class Indexer:
         tokenizer_number: int,
         clock: Callable[[], datetime],
     ) -> None:
-        self._database = database
+        self.database = database
         self._embedder = embedder
         self._paths = paths
         self._tokenizer = tokenizer
-        self._tokenizer_number = tokenizer_number
+        self.tokenizer_number = tokenizer_number
         self._clock = clock
         self._known: tuple[int, IndexProvenance] | None = None
 
@@ -96,6 +104,10 @@ class Indexer:
                 problem = answer.problem or problem
         embedded, document_problem = yield from self.embed(documents)
         return Vectors(documents=embedded, queries=found, problem=problem or document_problem, model=self.model)
+
+    def plan_stored(self, value: str, indexing: str | None) -> tuple[bytes, list[str | None]]:
+        """Terms and embeddable texts of a stored item, made anew."""
+        return plan_stored(value, parse_indexing(indexing), self._paths, self._tokenizer)
 
     def probe(self, *, forced: bool = False) -> Steps[str | None]:
         """Find out which model this is, once per process; why it could not be found out, or None."""
@@ -134,7 +146,7 @@ class Indexer:
         """Index these texts go into (0: none), and the vectors it has already."""
         model = self.model
         assert model is not None  # noqa: S101 - probed before
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             head = tables.read_head(connection)
             passport = self._passport(connection, head)
             if passport is not None:
@@ -158,7 +170,7 @@ class Indexer:
 
     def _begin_first(self, model: Model) -> int:
         """An index for a file that has none, or an empty one of another model."""
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             head = tables.read_head(connection)
             if head.generation:
                 if tables.count_vectors(connection, head.generation):
@@ -185,85 +197,6 @@ class Indexer:
         connection.execute("UPDATE store_head SET next_generation = ?", (generation + 1,))
         return generation
 
-    # -- items that wait ----------------------------------------------------------------------------------------
-
-    def embed_pending(self, *, limit: int | None = None, forced: bool = True) -> Steps[int]:
-        """Embed items that wait, oldest first; how many got all their vectors.
-
-        Items whose text the model refuses are skipped and go on waiting. An embedder that answers nothing at all ends
-        it.
-        """
-        if (yield from self.probe(forced=forced)) is not None:
-            return 0
-        done, last = 0, -1
-        while limit is None or done < limit:
-            size = _BATCH_ITEMS if limit is None else min(_BATCH_ITEMS, limit - done)
-            waiting = yield Call(partial(self._read_pending, last, size))
-            if not waiting:
-                break
-            last = waiting[-1][0]
-            texts = list(dict.fromkeys(text for _, _, parts in waiting for text in parts if text is not None))
-            embedded, problem = yield from self.embed(texts, forced=forced)
-            if not embedded.vectors and len(texts) > 1 and embedded.generation:
-                embedded, problem = yield from self._one_by_one(texts, embedded.generation, forced=forced)
-            if not embedded.vectors and problem is not None and texts:
-                break
-            done += yield Call(partial(self._keep_vectors, waiting, embedded))
-            if limit is not None:
-                break
-        return done
-
-    def _one_by_one(self, texts: Sequence[str], generation: int, *, forced: bool) -> Steps[tuple[Embedded, str | None]]:
-        """One bad text must not hold up the others for ever; three failures in a row mean the model is down."""
-        found: dict[str, tuple[bytes, Vector]] = {}
-        failures, problem = 0, None
-        for text in texts:
-            answer: EmbedAnswer = yield EmbedRequest(texts=(text,), forced=forced)
-            if answer.vectors:
-                found[text] = (hash_text(text), answer.vectors[text])
-                failures = 0
-                continue
-            failures, problem = failures + 1, answer.problem
-            if failures >= 3 and not found:
-                break
-        return Embedded(generation=generation, vectors=found), problem
-
-    def _read_pending(self, after: int, size: int) -> list[tuple[int, int, list[str | None]]]:
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT item_id, changed, value, indexing FROM store_items "
-                "WHERE embedding = 2 AND item_id > ? ORDER BY item_id LIMIT ?",
-                (after, size),
-            ).fetchall()
-        return [
-            (item_id, changed, plan_stored(value, parse_indexing(indexing), self._paths, self._tokenizer)[1])
-            for item_id, changed, value, indexing in rows
-        ]
-
-    def _keep_vectors(self, waiting: Sequence[tuple[int, int, list[str | None]]], embedded: Embedded) -> int:
-        done = 0
-        with self._database.write() as connection:
-            if tables.read_head(connection).generation != embedded.generation:
-                return 0
-            writer = ItemWriter(connection, now=0, tokenizer=self._tokenizer_number, embedded=embedded)
-            for item_id, changed, texts in waiting:
-                unchanged = connection.execute(
-                    "SELECT 1 FROM store_items WHERE item_id = ? AND changed = ? AND embedding = 2", (item_id, changed)
-                ).fetchone()
-                if unchanged is None:
-                    continue
-                vectors = [
-                    (position, *embedded.vectors[text])
-                    for position, text in enumerate(texts)
-                    if text is not None and text in embedded.vectors
-                ]
-                complete = len(vectors) == sum(text is not None for text in texts)
-                if vectors or complete:
-                    writer.add_vectors(item_id, vectors, complete=complete)
-                done += complete
-            writer.finish()
-        return done
-
     # -- a whole new index --------------------------------------------------------------------------------------
 
     def reindex(self, progress: Progress | None) -> Steps[int]:
@@ -280,8 +213,9 @@ class Indexer:
         model = self.model
         if problem is not None or model is None:
             raise EmbeddingError(f"reindex needs the embedder: {problem}")
-        generation, total = yield Call(lambda: self._begin_build(model))
+        build = _Build()
         try:
+            generation, total = yield Call(lambda: self._begin_build(model, build))
             seen, done = -1, 0
             incomplete: set[int] = set()
             for _ in range(_CATCH_UP_ROUNDS):
@@ -303,26 +237,30 @@ class Indexer:
                 seen = upto
             count: int = yield Call(lambda: self._switch(generation, seen, incomplete))
         except BaseException:
-            with self._database.write() as connection:
-                if tables.read_head(connection).generation != generation:  # else we were stopped after the switch
-                    tables.drop_generation(connection, generation)
+            build.is_stopped = True
+            with self.database.write() as connection:
+                if build.generation and tables.read_head(connection).generation != build.generation:
+                    tables.drop_generation(connection, build.generation)  # not switched to yet
             raise
         return count
 
-    def _begin_build(self, model: Model) -> tuple[int, int]:
-        with self._database.write() as connection:
+    def _begin_build(self, model: Model, build: _Build) -> tuple[int, int]:
+        with self.database.write() as connection:
+            if build.is_stopped:  # cancelled before this thread got its turn; nobody waits for the answer
+                return 0, 0
             head = tables.read_head(connection)
             if tables.drop_abandoned(connection, head, _seconds()):
                 raise StorageBusyError("another process is rebuilding the index; try again when it is done")
             (total,) = connection.execute("SELECT count(*) FROM store_items").fetchone()
-            return self._create(connection, head.next_generation, model), total
+            build.generation = self._create(connection, head.next_generation, model)
+            return build.generation, total
 
     def _changed(self) -> int:
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return tables.read_head(connection).changed
 
     def _read_changed(self, seen: int, after: int) -> list[Any]:
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return connection.execute(
                 "SELECT item_id, changed, value, indexing FROM store_items "
                 "WHERE item_id > ? AND changed > ? ORDER BY item_id LIMIT ?",
@@ -330,10 +268,7 @@ class Indexer:
             ).fetchall()
 
     def _build(self, generation: int, rows: list[Any]) -> Steps[set[int]]:
-        plans = [
-            (item_id, changed, *plan_stored(value, parse_indexing(indexing), self._paths, self._tokenizer))
-            for item_id, changed, value, indexing in rows
-        ]
+        plans = [(item_id, changed, *self.plan_stored(value, indexing)) for item_id, changed, value, indexing in rows]
         texts = list(dict.fromkeys(text for plan in plans for text in plan[3] if text is not None))
         found: dict[str, Vector] = {}
         problem = yield from self._ask(texts, found, forced=True)
@@ -344,7 +279,7 @@ class Indexer:
 
     def _keep_built(self, generation: int, plans: list[Any], found: dict[str, Vector]) -> None:
         table = tables.vectors_table(generation)
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             for item_id, changed, terms, texts in plans:
                 connection.execute(
                     f"DELETE FROM {table} WHERE vector_id BETWEEN ? AND ?", tables.vector_range(item_id, item_id)
@@ -359,13 +294,13 @@ class Indexer:
                 )
                 connection.execute(
                     "UPDATE store_items SET terms = ?, tokenizer = ? WHERE item_id = ? AND changed = ?",
-                    (terms, self._tokenizer_number, item_id, changed),
+                    (terms, self.tokenizer_number, item_id, changed),
                 )
             connection.execute("UPDATE store_indexes SET touched_at = ? WHERE generation = ?", (_seconds(), generation))
 
     def _switch(self, generation: int, seen: int, incomplete: set[int]) -> int:
         table = tables.vectors_table(generation)
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             head = tables.read_head(connection)
             connection.execute(
                 f"DELETE FROM {table} WHERE (vector_id >> {POSITION_BITS}) NOT IN "
