@@ -17,7 +17,7 @@ from langmem_harness.summaries.identities import identities
 from langmem_harness.summaries.record import SummaryRecord, policy_fingerprint
 from langmem_harness.window.fit import FittedRequest, fit_request
 from langmem_harness.window.limits import Size, TriggerForm, needs_window, parse_size, parse_trigger
-from langmem_harness.window.marker import marker_message
+from langmem_harness.window.marker import marker_message, outputs_of
 from langmem_harness.window.plan import PlacedMessage, WindowPlan, plan_walked
 from langmem_harness.window.policy import WindowPolicy
 from langmem_harness.window.remembered import RememberedWalks, SeenHistory
@@ -198,7 +198,7 @@ class CallPlanner:
         Raises:
             WindowOverflowError: It cannot be made smaller than `limit_tokens`.
         """
-        omitted, budget = len(plan.omitted), planned.policy.marker_tokens
+        omitted, budget = plan.omitted, planned.policy.marker_tokens
         return fit_request(
             plan.head,
             plan.tail,
@@ -251,17 +251,20 @@ def _find_record(records: Sequence[SummaryRecord], messages: Sequence[BaseMessag
     return next((record for record in reversed(records) if record.sources == wanted), None)
 
 
-def _marker_for(omitted: int, more: int, record: SummaryRecord | None, *, max_tokens: int) -> BaseMessage | None:
-    """The marker for a plan that leaves `omitted` messages out, and `more` on top of it; None when there are none."""
-    if not omitted + more:
+def _marker_for(
+    omitted: Sequence[BaseMessage], more: int, record: SummaryRecord | None, *, max_tokens: int
+) -> BaseMessage | None:
+    """The marker for a plan that leaves `omitted` out, and `more` messages on top of it; None when there are none."""
+    count = len(omitted) + more
+    if not count:
         return None
     if record is None:
-        return marker_message(omitted + more)
+        return marker_message(count, outputs=outputs_of(omitted), max_tokens=max_tokens)
     return marker_message(
-        omitted + more,
+        count,
         summary_id=record.id,
         summary=record.content,
         facts=record.facts,
-        summarized=omitted,
+        summarized=len(omitted),
         max_tokens=max_tokens,
     )

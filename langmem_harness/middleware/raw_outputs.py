@@ -20,13 +20,12 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langmem_harness.errors import IdentityError
 from langmem_harness.layout import tool_outputs_namespace
 from langmem_harness.memory.scope import scope_from_runtime, thread_from_config
-from langmem_harness.window.messages import text_hash
+from langmem_harness.window.messages import OUTPUT_HANDLE, text_hash
 
 FORMAT_VERSION = 1
 HANDLE_CHARACTERS = 12
 """60 bits: two outputs of one thread share a handle once in a billion threads of ten thousand outputs each."""
 
-_HANDLE = re.compile(r"out_[a-z2-7]{12}(?:[a-z2-7]{12})?")
 _NOT_JSON_EVERYWHERE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -121,7 +120,7 @@ def read_operation(place: OutputPlace, handle: str) -> GetOp:
 def parse_handle(handle: str) -> str | None:
     """The handle as it is stored, or None when the text cannot be one. Quotes and blanks around it are fine."""
     cleaned = handle.strip().strip("'\"`<>").strip().lower()
-    return cleaned if _HANDLE.fullmatch(cleaned) else None
+    return cleaned if OUTPUT_HANDLE.fullmatch(cleaned) else None
 
 
 def is_same_output(item: Item, text: str, place: OutputPlace) -> bool:

@@ -9,7 +9,7 @@ from typing import Protocol
 from langchain_core.messages import BaseMessage
 
 from langmem_harness.window.limits import Size, TriggerForm
-from langmem_harness.window.marker import marker_message
+from langmem_harness.window.marker import marker_message, outputs_of
 from langmem_harness.window.messages import content_hash, message_identity
 from langmem_harness.window.plan import plan_window
 from langmem_harness.window.policy import MARKER_TOKENS, WindowPolicy
@@ -92,7 +92,8 @@ def effective_messages(
         return plan.messages()
     record = _find_stand_in(records or (), plan.omitted)
     if record is None:
-        return plan.messages(marker_message(len(plan.omitted)))
+        outputs = outputs_of(plan.omitted)
+        return plan.messages(marker_message(len(plan.omitted), outputs=outputs, max_tokens=policy.marker_tokens))
     marker = marker_message(
         len(plan.omitted),
         summary_id=record.id,

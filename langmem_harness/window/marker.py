@@ -7,11 +7,11 @@ nor reports an outage.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 
-from langmem_harness.window.messages import TAG_KEY
+from langmem_harness.window.messages import OUTPUT_HANDLE, TAG_KEY, tag_of
 from langmem_harness.window.tokens import estimate_text_tokens
 
 _NOTICE = (
@@ -19,6 +19,7 @@ _NOTICE = (
     "{are} not shown here. Nothing failed and nothing was deleted: the full conversation is stored, and the tool calls "
     "in it were carried out. Do not mention this notice.]"
 )
+_OUTPUTS = "\n[Whole outputs of tools in it, for read_tool_output: {}]"
 _SHORTENED = " [… shortened]"
 _SUMMARY_NOTICE = (
     "[Notice from the memory system, not from the user: to save space, {count} of this conversation "
@@ -35,6 +36,7 @@ def marker_message(
     summary: str = "",
     facts: Sequence[str] = (),
     summarized: int | None = None,
+    outputs: Sequence[str] = (),
     max_tokens: int | None = None,
 ) -> HumanMessage:
     """The marker.
@@ -45,6 +47,8 @@ def marker_message(
         summary: Text of the record.
         facts: Values carried verbatim, least recently mentioned first.
         summarized: How many of the omitted messages the summary covers, when it does not cover all.
+        outputs: Handles of stored tool outputs that are left out, oldest first; read for a bare marker only, because a
+            summary names them itself. Those that do not fit are the oldest.
         max_tokens: Budget of the marker. Facts have half of the room to themselves: a summary that is too long is cut
             at its end. What then still does not fit are the facts mentioned least recently.
     """
@@ -54,7 +58,7 @@ def marker_message(
         are="is" if omitted == 1 else "are",
     )
     if summary_id is None:
-        return HumanMessage(notice, additional_kwargs={TAG_KEY: tag})
+        return HumanMessage(notice + _name_outputs(notice, outputs, max_tokens), additional_kwargs={TAG_KEY: tag})
     if summarized is not None and summarized < omitted:
         notice += f"\n[The notes cover the first {summarized} of them.]"
     room = None if max_tokens is None else max(0, max_tokens - estimate_text_tokens(notice) - 24)
@@ -66,6 +70,21 @@ def marker_message(
     if kept:
         parts.append("<exact_values>\n" + "\n".join(kept) + "\n</exact_values>")
     return HumanMessage("\n".join(parts), additional_kwargs={TAG_KEY: tag})
+
+
+def outputs_of(messages: Iterable[BaseMessage]) -> list[str]:
+    """Handles of the tool outputs that these messages are extracts of, in order, each once.
+
+    A tag may come from outside: what does not look like a handle is none.
+    """
+    handles = ((tag_of(message) or {}).get("handle") for message in messages)
+    return list(dict.fromkeys(one for one in handles if isinstance(one, str) and OUTPUT_HANDLE.fullmatch(one)))
+
+
+def _name_outputs(notice: str, outputs: Sequence[str], max_tokens: int | None) -> str:
+    room = None if max_tokens is None else max_tokens - estimate_text_tokens(notice + _OUTPUTS)
+    handles = _select_facts([f"{handle}, " for handle in outputs], room)
+    return _OUTPUTS.format("".join(handles).removesuffix(", ")) if handles else ""
 
 
 def _select_facts(facts: Sequence[str], room: int | None) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -25,6 +26,10 @@ TAG_KEY = "langmem_harness"
 
 HASH_TAG = "sha256"
 """Algorithm name in front of every content hash, so that a later one can be told apart."""
+
+
+OUTPUT_HANDLE = re.compile(r"out_[a-z2-7]{12}(?:[a-z2-7]{12})?")
+"""What a handle of a stored tool output looks like."""
 
 
 def tag_of(message: BaseMessage) -> Mapping[str, Any] | None:

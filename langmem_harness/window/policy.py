@@ -18,8 +18,8 @@ from langmem_harness.window.limits import (
     resolve_size,
 )
 
-MARKER_TOKENS = 128
-"""What a marker without a summary counts for."""
+MARKER_TOKENS = 256
+"""What a marker without a summary counts for: its sentences, and some thirty handles of stored tool outputs."""
 
 OVERHEAD_STEPS = 128
 """System prompt and tool schemas are rounded up to a multiple of this share (1/128) of the lowest token trigger, so

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
@@ -16,7 +17,8 @@ from tests.middleware.tool_output_kit import LOG, call, handle_of, inner
 FACT = "the vault code of the night shift is 7719-K"
 
 
-def test_an_old_output_is_reached_through_its_handle_after_many_compactions(face: Face) -> None:
+@pytest.mark.parametrize("summarizer", [lambda text: "They went on.", None])
+def test_an_old_output_is_reached_through_its_handle_after_many_compactions(face: Face, summarizer: Any) -> None:
     def fetch() -> str:
         """Fetch the log."""
         return f"{LOG}\n{FACT}\n{LOG}"
@@ -44,7 +46,7 @@ def test_an_old_output_is_reached_through_its_handle_after_many_compactions(face
             middleware=memory.middleware(
                 trigger=("messages", 8),
                 keep=("messages", 4),
-                summarizer=lambda text: "They went on.",
+                summarizer=summarizer,
                 memory_mode=None,
             ),
             context_schema=MemoryContext,
