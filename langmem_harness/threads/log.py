@@ -149,9 +149,9 @@ class ThreadLog:
         """
         with self._database.read() as connection:
             rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM thread_events WHERE thread_id = ?1 AND seq > ?2 "
-                "AND (?3 IS NULL OR turn_id = ?3) ORDER BY seq",
-                (thread_id, after, turn_id),
+                f"SELECT {_COLUMNS} FROM thread_events WHERE thread_id = ? AND seq > ? "
+                "AND (? IS NULL OR turn_id = ?) ORDER BY seq",
+                (thread_id, after, turn_id, turn_id),
             ).fetchall()
         return [read_row(row) for row in rows]
 

@@ -133,7 +133,8 @@ class Maintenance:
             threads = [
                 row[0]
                 for row in connection.execute(
-                    "SELECT thread FROM thread_keys WHERE ?1 IS NULL OR thread_id = ?1 ORDER BY thread", (thread_id,)
+                    "SELECT thread FROM thread_keys WHERE :thread_id IS NULL OR thread_id = :thread_id ORDER BY thread",
+                    {"thread_id": thread_id},
                 )
             ]
             for thread in threads:
@@ -163,8 +164,8 @@ def _roots(connection: sqlite3.Connection, thread: int) -> list[bytes]:
     return [
         bytes(row[0])
         for row in connection.execute(
-            "SELECT root FROM checkpoints WHERE thread = ?1 UNION SELECT root FROM checkpoint_writes WHERE thread = ?1",
-            (thread,),
+            "SELECT root FROM checkpoints WHERE thread = ? UNION SELECT root FROM checkpoint_writes WHERE thread = ?",
+            (thread, thread),
         )
     ]
 
@@ -178,9 +179,9 @@ def _find_old(connection: sqlite3.Connection, thread: int, keep_last: int, limit
     """Namespace and id of the checkpoints beyond the newest of their namespace and, if a limit is given, older."""
     rows = connection.execute(
         "SELECT checkpoint_ns, checkpoint_id FROM (SELECT checkpoint_ns, checkpoint_id, created_at, row_number() OVER "
-        "(PARTITION BY checkpoint_ns ORDER BY checkpoint_id DESC) AS age FROM checkpoints WHERE thread = ?1) "
-        "WHERE age > ?2 AND (?3 IS NULL OR created_at < ?3)",
-        (thread, keep_last, limit),
+        "(PARTITION BY checkpoint_ns ORDER BY checkpoint_id DESC) AS age FROM checkpoints WHERE thread = ?) "
+        "WHERE age > ? AND (? IS NULL OR created_at < ?)",
+        (thread, keep_last, limit, limit),
     )
     return {(row[0], row[1]) for row in rows}
 
@@ -195,8 +196,8 @@ def _delete_checkpoints(connection: sqlite3.Connection, thread: int, doomed: set
         )
     collect_garbage(connection, thread, _roots(connection, thread))
     remaining = connection.execute(
-        "SELECT 1 FROM checkpoints WHERE thread = ?1 UNION ALL SELECT 1 FROM checkpoint_writes WHERE thread = ?1",
-        (thread,),
+        "SELECT 1 FROM checkpoints WHERE thread = ? UNION ALL SELECT 1 FROM checkpoint_writes WHERE thread = ?",
+        (thread, thread),
     ).fetchone()
     if remaining is None:
         _delete_all(connection, thread)
