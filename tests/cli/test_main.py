@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from langmem_harness import __version__
+from langmem_harness.cli import main
 from langmem_harness.cli.main import app
 from langmem_harness.cli.replay import parse_limit, parse_output_trigger
 from langmem_harness.errors import ConfigurationError
@@ -126,7 +127,9 @@ def test_many_conversations_get_a_line_each_and_limit_cuts(tmp_path: Path) -> No
     assert report["totals"]["conversations"] == 2
 
 
-def test_errors_are_one_line_and_exit_code_one(tmp_path: Path) -> None:
+def test_errors_are_one_line_and_exit_code_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text(json.dumps([{"role": "user", "content": "hi"}, {"role": "wizard", "content": "x"}]))
     done = shell("replay", str(broken))
@@ -136,10 +139,17 @@ def test_errors_are_one_line_and_exit_code_one(tmp_path: Path) -> None:
         f"error: {broken}: conversation 1, message 2: unknown role 'wizard'; known are "
         "ai, assistant, developer, function, human, system, tool, user"
     )
-    missing = shell("replay", str(tmp_path / "none.json"))
-    assert (missing.returncode, "Traceback" in missing.stderr) == (1, False)
-    wrong = shell("replay", str(RECORDING), "--trigger", "many")
-    assert (wrong.returncode, "messages:12" in wrong.stderr, "Traceback" in wrong.stderr) == (1, True, False)
+    for arguments, named in (
+        (["replay", str(tmp_path / "none.json")], "none.json"),
+        (["replay", str(RECORDING), "--trigger", "many"], "messages:12"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["langmem-harness", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error: ")
+        assert named in error
 
 
 def test_a_missing_extra_is_named() -> None:

@@ -62,8 +62,8 @@ def summarizer(name: str, model: Any) -> Any:
 
 CASES = [
     pytest.param("none", "sync", True),
-    pytest.param("extractive", "async", False),
     pytest.param("model", "async", True),
+    pytest.param("extractive", "async", False, marks=pytest.mark.slow),
     pytest.param("model", "sync", False, marks=pytest.mark.slow),
     pytest.param("model", "sync", True, marks=pytest.mark.slow),
     pytest.param("none", "async", False, marks=pytest.mark.slow),
