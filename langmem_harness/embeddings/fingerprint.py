@@ -9,6 +9,7 @@ The share of bits that differ is the angle between two answers divided by 180 de
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 
@@ -81,6 +82,7 @@ def probe_matches(digest: str, other: str) -> bool:
     return dims == other_dims and (bits ^ other_bits).bit_count() <= PROBE_MAX_BITS
 
 
+@functools.lru_cache(maxsize=64)  # compared before every write
 def _parse(digest: str) -> tuple[int, int]:
     kind, _, rest = digest.partition(":")
     dims, _, bits = rest.partition(":")
