@@ -20,7 +20,14 @@ from langmem_harness.memory.past import FIELD_WEIGHTS, SPEAKER_BOOST, Episode, E
 from langmem_harness.memory.recall import date_text
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.service import LongTermMemory
-from langmem_harness.memory.utterances import LoggedEntry, Utterance, utterances_of, utterances_of_entries
+from langmem_harness.memory.utterances import (
+    LoggedEntry,
+    Utterance,
+    screen_line,
+    spoken_line,
+    utterances_of,
+    utterances_of_entries,
+)
 from langmem_harness.screening import screen_text
 
 __all__ = ["Episode", "EpisodeIndex", "EpisodeResult", "Utterance", "describe_episode", "utterances_of"]
@@ -146,7 +153,7 @@ def describe_episode(episode: Episode) -> tuple[dict[str, object], Mapping[str, 
     findings: Counter[str] = Counter()
 
     def say(one: Utterance) -> str:
-        screening = screen_text(f"{one.speaker}: {one.text}")
+        screening = screen_line(spoken_line(one.speaker, one.text))
         findings.update(screening.counts)
         return screening.text
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from langmem_harness.memory.found import MemoryRecall, RecalledMemory
 from langmem_harness.memory.records import MemoryRecord
-from langmem_harness.memory.utterances import SAID
+from langmem_harness.memory.utterances import SAID, screen_line
 from langmem_harness.screening import delimit, screen_text
 
 MIN_TEXT_CHARACTERS = 80
@@ -83,7 +83,7 @@ def render_recall(
 def describe(found: RecalledMemory) -> tuple[dict[str, object], Mapping[str, int]]:
     """One memory as plain values for a model, its text screened; and what the screening found, by rule."""
     record = found.record
-    screening = screen_text(record.text)
+    screening = screen_line(record.text) if record.kind == SAID else screen_text(record.text)
     entry: dict[str, object] = {
         **({} if record.kind == SAID else {"id": record.key}),  # an utterance is no memory that could be forgotten
         "date": date_text(record.stated_at),

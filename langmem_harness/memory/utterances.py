@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from langmem_harness.embeddings.parts import join_parts
 from langmem_harness.memory.names import ROLE_NAMES
 from langmem_harness.memory.records import MemoryRecord, MemorySource, parse_time, version_of
 from langmem_harness.memory.scope import MemoryScope
+from langmem_harness.screening import ScreeningResult, screen_text
 from langmem_harness.window.messages import canonical_json, message_identity, tag_of, text_hash
 
 CONTEXT_TURNS = 2
@@ -179,7 +181,7 @@ def record_of_stored_utterance(scope: MemoryScope, value: Mapping[str, Any]) -> 
 
 def record_of_utterance(scope: MemoryScope, thread_id: str, position: int, utterance: Utterance) -> MemoryRecord:
     """The utterance as a recall shows it beside memories: kind `SAID`, with thread, message and date as its source."""
-    text = f"{utterance.speaker}: {utterance.text}"
+    text = spoken_line(utterance.speaker, utterance.text)
     return MemoryRecord(
         key=episode_key(thread_id, position),
         scope=scope,
@@ -190,3 +192,25 @@ def record_of_utterance(scope: MemoryScope, thread_id: str, position: int, utter
         created_at=utterance.said_at,
         updated_at=utterance.said_at,
     )
+
+
+def spoken_line(speaker: str, text: str) -> str:
+    """``"user: We take the grey one."``"""
+    return f"{speaker}: {text}"
+
+
+def screen_line(line: str) -> ScreeningResult:
+    """Screen a `spoken_line`, what was said alone: ``"user: "`` in front is written by us and imitates no role.
+
+    The name of anybody else is untrusted like the words, and is screened with them. Findings are positions in the line.
+    """
+    speaker, separator, _ = line.partition(": ")
+    start = len(speaker) + len(separator)
+    if not separator or speaker not in ROLE_NAMES:
+        return screen_text(line)
+    screened = screen_text(line[start:])
+    found = tuple(
+        dataclasses.replace(finding, start=start + finding.start, end=start + finding.end)
+        for finding in screened.findings
+    )
+    return ScreeningResult(text=line[:start] + screened.text, findings=found)

@@ -81,6 +81,10 @@ _SEND = (
     r"|submit|deliver|copy|bcc|cc|publish|report)"
 )
 _DESTINATION = r"(?:\w{4,5}://|www\.|\w@\w|\d\.\d{1,3}\.\d{1,3}\.\d)"
+_MODEL_DOES = (  # what an agent does to others or says; people are told to ship, book and lock things, too
+    r"(?:send|forward|reply|respond|answer|use|call|include|recommend|mention|say|tell|ignore|obey|append|insert|trust"
+    r"|transfer|wire|pay|delete|execute|run|reveal|you)\b"
+)
 
 ORDERS: tuple[Rule, ...] = (
     Rule(
@@ -88,6 +92,8 @@ ORDERS: tuple[Rule, ...] = (
         anchors=anchors("ignor|disregard|forget|overrid|bypass|neglect|discard|do|stop|never"),
         pattern=words(
             rf"{_IGNORE}(?!\(\w{{1,40}}=) (?:"  # not a call with named arguments, in a program
+            # who takes back their own last word ("disregard my previous message") overrides nobody
+            r"(?!my (?:previous|prior|earlier|last) (?:message|question|request|statement|text)\b)"
             rf"(?:{_ANY} ){{0,4}}(?:{_WHICH} (?:{_ANY} ){{0,2}}){{1,3}}(?:{_ORDERS}|{_TALK})"
             rf"|(?:{_ANY} ){{1,5}}{_ORDERS}"
             rf"|(?:every ?thing|any ?thing|all|what ?ever|what) ~4(?:above|before|previously|so far|earlier|told"
@@ -242,8 +248,9 @@ ORDERS: tuple[Rule, ...] = (
             "respond |reply |answer "
         ),
         pattern=words(
-            r"(?:remember (?:this|that|to)? (?:always|never|you must|you should|you have to|from now)"
-            r"|remember ?: (?:to )?(?:always|never|send|forward|reply|respond|use|call|include|recommend|you)"
+            rf"(?:remember (?:this|that|to)? (?:(?:always|never) {_MODEL_DOES}|you must|you should|you have to"
+            r"|from now)"
+            rf"|remember ?: (?:to )?(?:always|never)? {_MODEL_DOES}"
             r"|from now on (?:,)? (?:you|always|never|respond|reply|answer|act|ignore|use|call|send|every|all|include"
             r"|recommend|append|treat|in|address|do|refer)\b"
             r"|(?:in|for) (?:all|every|any) (?:future|subsequent|later|new) (?:conversation|session|response"
