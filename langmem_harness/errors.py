@@ -161,16 +161,16 @@ class SummarizerError(SummaryError, RuntimeError):
     """The summarizer gave no valid text; no record was made.
 
     Attributes:
-        reason: Short name of what was wrong, without user text.
+        reason: Short name of what was wrong, without user text; the name of this class when nobody gave one.
         attempts: How often a model was asked; 0 or more.
         usage: ``input_tokens``, ``output_tokens``, ``cached_tokens`` of these attempts, as far as they were reported:
             they are paid for too.
     """
 
     def __init__(
-        self, message: str, *, reason: str = "error", attempts: int = 1, usage: Mapping[str, int] | None = None
+        self, message: str, *, reason: str = "", attempts: int = 1, usage: Mapping[str, int] | None = None
     ) -> None:
-        self.reason = reason
+        self.reason = reason or type(self).__name__
         self.attempts = attempts
         self.usage = dict(usage or {})
         super().__init__(message)

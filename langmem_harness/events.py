@@ -2,8 +2,9 @@
 
 Every piece of work a user may want to see (compacted, summarised, stale, offloaded, recalled, degraded, promoted,
 redacted, replayed) is one frozen dataclass here. `emit` sends it to three places: `logging` (logger
-``langmem_harness``), LangGraph's custom stream when called inside a graph run (``stream_mode="custom"``), and a
-callback if one was given. Events carry ids, counts, token numbers and reasons, never the text of a message or memory.
+``langmem_harness``, one readable line), LangGraph's custom stream when called inside a graph run
+(``stream_mode="custom"``), and a callback if one was given. Events carry ids, counts, token numbers and reasons, never
+the text of a message or memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from typing import Any, ClassVar
 
 from langgraph.config import get_stream_writer
 
+from langmem_harness.errors import ConfigurationError
+
 logger = logging.getLogger("langmem_harness")
+
+_LISTED = 5  # longer tuples of ids are counted in a log line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,18 @@ class MemoryEvent:
         body = dataclasses.asdict(self)
         body["at"] = self.at.isoformat()
         return {"type": "langmem_harness", "kind": self.kind, **body}
+
+    def to_line(self) -> str:
+        """One line for a log: logger, kind, and every field that says something.
+
+        Example:
+            >>> EpisodesWritten(items=2, thread_id="t 1").to_line()
+            "langmem_harness: episodes_written items=2 thread_id='t 1'"
+        """
+        own = [one.name for one in dataclasses.fields(self) if one.name not in ("thread_id", "at")]
+        said = ((name, getattr(self, name)) for name in (*own, "thread_id"))
+        shown = [f"{name}={_shown(value)}" for name, value in said if value not in (None, "", (), {})]
+        return " ".join([f"{logger.name}: {self.kind}", *shown])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,17 +364,32 @@ class DataErased(MemoryEvent):
 
 
 EventCallback = Callable[[MemoryEvent], None]
-"""Gets every event of the object it was given to. Errors it raises are not swallowed."""
+"""Gets every event of the object it was given to. It only watches: an `Exception` it raises is logged, and the work
+goes on."""
+
+
+def check_callback(on_event: object) -> None:
+    """Refuse what cannot be called with an event.
+
+    Raises:
+        ConfigurationError: Neither None nor callable.
+    """
+    if on_event is not None and not callable(on_event):
+        raise ConfigurationError(f"on_event must be a function of one event, or None, not {on_event!r}")
 
 
 def emit(event: MemoryEvent, on_event: EventCallback | None = None) -> None:
     """Send an event to the log, to the custom stream of the running graph (if any), and to the callback.
 
+    What an event tells of has happened already, so a callback that fails must not fail the run: the class of its error
+    is logged, never its text. ``KeyboardInterrupt`` and the like are raised.
+
     Args:
         event: What happened.
         on_event: Called last, in the thread of the caller.
     """
-    logger.log(event.level, "%s", event.kind, extra={"langmem_harness_event": event})
+    if logger.isEnabledFor(event.level):
+        logger.log(event.level, "%s", event.to_line(), extra={"langmem_harness_event": event})
     try:
         writer = get_stream_writer()
     except (
@@ -367,5 +399,23 @@ def emit(event: MemoryEvent, on_event: EventCallback | None = None) -> None:
         pass
     else:
         writer(event.to_dict())
-    if on_event is not None:
+    if on_event is None:
+        return
+    try:
         on_event(event)
+    except Exception as error:  # noqa: BLE001 - any callback, any error
+        logger.error(
+            "langmem_harness: on_event raised %s at %s; the run goes on without it", type(error).__name__, event.kind
+        )
+
+
+def _shown(value: Any) -> str:
+    """A value in a line: many ids as their number, a text that could be taken for several fields in quotes."""
+    if isinstance(value, tuple) and len(value) > _LISTED:
+        return f"({len(value)})"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_shown(name)}: {_shown(number)}" for name, number in value.items()) + "}"
+    text = str(value)
+    return text if text.isprintable() and not set(text) & set(" =,'\"") else repr(text)

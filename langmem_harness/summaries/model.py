@@ -12,7 +12,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, HumanMessage
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive
-from langmem_harness.errors import ConfigurationError, SummarizerError
+from langmem_harness.errors import ConfigurationError, MissingExtraError, SummarizerError
 from langmem_harness.summaries.quiet import quiet_config
 from langmem_harness.summaries.replies import Fault, check_reply, text_of_reply, usage_of
 from langmem_harness.summaries.summarizer import SummaryDraft, SummaryRequest
@@ -35,6 +35,7 @@ _MERGE_LABEL = "notes on one part of the conversation"
 _SHORTER = (
     "\nYour previous notes were too long or were cut off. Write them again, complete, with at most {max_tokens} tokens."
 )
+_EXTRAS = {"openai": "openai", "azure_openai": "openai"}  # providers whose package is one of our extras
 _SHARE_OF_WINDOW = 0.8  # the estimate of tokens may be off, and the answer needs room too
 
 
@@ -48,7 +49,7 @@ class ModelSummarizer:
     a stream of the run; tracers still see the calls.
 
     Args:
-        model: A chat model, or the name of one for ``init_chat_model``, made when it is first used.
+        model: A chat model, or the name of one for ``init_chat_model``, which is made at once.
         prompt: Instruction that stands after the transcript; ``{max_tokens}`` in it is replaced.
         prompt_version: Part of every record; change it together with the prompt. None: made from the prompt.
         context_window: Tokens of the model's window; None takes it from the model's profile, else 32,000.
@@ -58,7 +59,8 @@ class ModelSummarizer:
         asleep: Async pause, for tests.
 
     Raises:
-        ConfigurationError: A setting that cannot work.
+        ConfigurationError: A setting that cannot work, or a name no model can be made from; the cause is kept.
+        MissingExtraError: The extra of the named provider is not installed.
     """
 
     def __init__(
@@ -81,8 +83,7 @@ class ModelSummarizer:
             raise ConfigurationError("max_attempts must be 1 or more, backoff_seconds 0 or more")
         if context_window is not None and context_window < 1_000:
             raise ConfigurationError(f"context_window must be 1,000 or more, not {context_window!r}")
-        self._given = model
-        self._loaded: BaseChatModel | None = model if isinstance(model, BaseChatModel) else None
+        self._chat_model = _from_name(model) if isinstance(model, str) else model
         self._prompt = prompt
         self.prompt_version = prompt_version or _version_of(prompt)
         self._context_window = context_window
@@ -105,8 +106,7 @@ class ModelSummarizer:
         return await adrive(self._write(request))
 
     def _write(self, request: SummaryRequest) -> Body[SummaryDraft]:
-        model: BaseChatModel = yield computed(self._load)
-        spent = _Spent()
+        model, spent = self._chat_model, _Spent()
         chunk_tokens = self._chunk_tokens(model, request)
         entries, previous = list(request.entries), request.previous
         while True:
@@ -157,21 +157,29 @@ class ModelSummarizer:
     def _pause(self, seconds: float) -> Ask:
         return Ask(do=lambda: self._sleep(seconds), ado=lambda: self._asleep(seconds))
 
-    def _load(self) -> BaseChatModel:
-        if self._loaded is None:
-            from langchain.chat_models import init_chat_model
-
-            try:
-                self._loaded = init_chat_model(str(self._given))
-            except (ImportError, ValueError) as error:
-                raise SummarizerError(f"the summarizer's model {self._given!r} cannot be made: {error}") from error
-        return self._loaded
-
     def _chunk_tokens(self, model: BaseChatModel, request: SummaryRequest) -> int:
         """What a transcript may have beside instruction, earlier notes and answer."""
         window = self._context_window or profile_window_tokens(model) or FALLBACK_WINDOW_TOKENS
         taken = estimate_text_tokens(self._prompt) + estimate_text_tokens(request.previous) + request.max_tokens
         return max(256, int(window * _SHARE_OF_WINDOW) - taken)
+
+
+def _from_name(name: str) -> BaseChatModel:
+    from langchain.chat_models import init_chat_model
+
+    try:
+        return init_chat_model(name)
+    except ImportError as error:
+        provider = name.partition(":")[0]
+        if provider in _EXTRAS:
+            raise MissingExtraError(f"the summarizer's model {name!r}", _EXTRAS[provider]) from error
+        needed = error.name or "of its provider"
+        raise ConfigurationError(f"the summarizer's model {name!r} needs the package {needed}") from error
+    except Exception as error:  # each provider raises its own kinds, some with the key in the text; the cause is kept
+        raise ConfigurationError(
+            f"the summarizer's model {name!r} cannot be made ({type(error).__name__}): "
+            "check the name ('provider:model') and the provider's key"
+        ) from error
 
 
 class _Spent:

@@ -325,7 +325,7 @@ class SummaryService:
         if outcome.action == "failed":
             self._emit(
                 SummaryFailed(
-                    reason=outcome.reason or "error",
+                    reason=outcome.reason or "SummarizerError",
                     action=self._on_failure,
                     attempts=0,
                     model=self.summarizer.model,

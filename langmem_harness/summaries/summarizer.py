@@ -130,7 +130,9 @@ class CallableSummarizer:
             SummarizerError: It raised, gave nothing, or is async.
         """
         if self._is_async:
-            raise SummarizerError("the summarizer function is async: use the async face of the agent")
+            raise SummarizerError(
+                "the summarizer function is async: use the async face of the agent", reason="async_function"
+            )
         return _draft(_guarded(self._function, request.render()))
 
     async def asummarize(self, request: SummaryRequest) -> SummaryDraft:
@@ -143,21 +145,26 @@ class CallableSummarizer:
         except SummarizerError:
             raise
         except Exception as error:
-            raise SummarizerError(f"the summarizer function raised {type(error).__name__}") from error
+            raise _raised(error) from error
 
 
 def _guarded(function: Callable[[str], Any], text: str) -> Any:
     try:
         return function(text)
     except Exception as error:
-        raise SummarizerError(f"the summarizer function raised {type(error).__name__}") from error
+        raise _raised(error) from error
+
+
+def _raised(error: Exception) -> SummarizerError:
+    kind = type(error).__name__
+    return SummarizerError(f"the summarizer function raised {kind}", reason=kind)
 
 
 def _draft(answer: Any) -> SummaryDraft:
     if not isinstance(answer, str):
-        raise SummarizerError(f"the summarizer function returned {type(answer).__name__}, not a text")
+        raise SummarizerError(f"the summarizer function returned {type(answer).__name__}, not a text", reason="no_text")
     if not answer.strip():
-        raise SummarizerError("the summarizer function returned an empty text")
+        raise SummarizerError("the summarizer function returned an empty text", reason="empty")
     return SummaryDraft(text=answer.strip())
 
 
@@ -165,11 +172,12 @@ def create_summarizer(value: Summarizer | BaseChatModel | str | Callable[[str], 
     """A summarizer from what people have at hand.
 
     Args:
-        value: A summarizer; a chat model; the name of one for ``init_chat_model``, made when it is first used; or a
-            function from the transcript to the summary.
+        value: A summarizer; a chat model; the name of one for ``init_chat_model``, which is made at once; or a function
+            from the transcript to the summary.
 
     Raises:
-        ConfigurationError: None of these.
+        ConfigurationError: None of these, or no model can be made from the name; the cause is kept.
+        MissingExtraError: The extra of that model's provider is not installed.
     """
     from langmem_harness.summaries.model import ModelSummarizer
 

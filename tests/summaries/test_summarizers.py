@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
-from langmem_harness.errors import ConfigurationError, SummarizerError
+from langmem_harness.errors import ConfigurationError, MissingExtraError, SummarizerError
+from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.summaries import (
     ExtractiveSummarizer,
     HeadTailSummarizer,
@@ -208,14 +209,45 @@ def test_custom_prompt_with_braces_and_its_version() -> None:
 )
 def test_settings_that_cannot_work(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        ModelSummarizer(**{"model": "openai:some-model", **fields})
+        ModelSummarizer(**{"model": ScriptedChatModel(responses=[]), **fields})
 
 
-def test_a_model_by_name_is_made_when_it_is_first_used() -> None:
-    summarizer = create_summarizer("no-such-provider:model")
-    assert summarizer.model == "no-such-provider:model"
-    with pytest.raises(SummarizerError):
-        summarizer.summarize(request())
+def test_a_model_by_name_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ScriptedChatModel(responses=["The notes."])
+    monkeypatch.setattr("langchain.chat_models.init_chat_model", lambda name: {"openai:some-model": made}[name])
+    summarizer = create_summarizer("openai:some-model")
+    assert summarizer.model == "openai:some-model"
+    assert summarizer.summarize(request()).text == "The notes."
+
+
+@pytest.mark.parametrize("name", ["no-such-provider:model", "nonsense", "openai:"])
+def test_a_name_no_model_can_be_made_from_is_refused_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigurationError, match=name) as caught:
+        HistoryCompactionMiddleware(summarizer=name)
+    assert caught.value.__cause__ is not None
+
+
+def test_a_missing_provider_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> None:
+        raise ImportError("no module", name="langchain_of_someone")
+
+    monkeypatch.setattr("langchain.chat_models.init_chat_model", missing)
+    with pytest.raises(MissingExtraError, match=r"langmem-harness\[openai\]"):
+        create_summarizer("openai:some-model")
+    with pytest.raises(ConfigurationError, match="langchain_of_someone"):
+        create_summarizer("someone:some-model")
+
+
+def test_the_reason_of_a_failure_is_the_class_of_the_error(face: Face) -> None:
+    def broken(_: str) -> str:
+        raise LookupError("the words of ada")
+
+    with pytest.raises(SummarizerError) as caught:
+        face(create_summarizer(broken), "summarize", request())
+    assert caught.value.reason == "LookupError"
+    assert "ada" not in str(caught.value)
+    assert SummarizerError("unnamed").reason == "SummarizerError"
 
 
 # -- without a model
