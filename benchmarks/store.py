@@ -147,8 +147,10 @@ def open_peers(folder: Path, corpus: Corpus) -> Iterator[dict[str, BaseStore]]:
 
 
 def compare_with_peers(folder: Path, corpus: Corpus, count: int) -> None:
-    """Namespaces of 1,000 in one store. The stores take turns, so that other load meets all of them: batch by batch, put
-    by put, and twenty searches at a time."""
+    """Namespaces of 1,000 in one store.
+
+    The stores take turns, so that other load meets all of them: batch by batch, put by put, twenty searches at a time.
+    """
     print(f"\n## A store of {count:,} items in namespaces of {PER_NAMESPACE:,}\n")
     with open_peers(folder, corpus) as stores:
         filling: dict[str, list[float]] = {name: [] for name in stores}
