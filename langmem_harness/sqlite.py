@@ -1,9 +1,9 @@
 """One SQLite file, opened the way everything in this package needs it.
 
-`Database` is the only place that opens SQLite: WAL journal, a busy timeout, foreign keys on, owner-only files,
+`Database` is the only way to SQLite: WAL journal, a busy timeout, foreign keys on, owner-only files,
 transactions that begin immediately and roll back on any `BaseException`, one writer connection and one reader
 connection per thread, connections that are never carried over a fork, numbered migrations per component, and one
-border where `sqlite3` errors become ours.
+border where `sqlite3` errors become ours. A file that cannot be written is opened for reading, and left as it is.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from typing import Literal
 
 from langmem_harness.errors import (
     ConfigurationError,
-    CorruptionError,
     SchemaVersionError,
     StorageBusyError,
     StorageClosedError,
-    StorageError,
     StorageUnavailableError,
 )
+from langmem_harness.sqlite_file import can_write, connect_for_reading, create_private_file, translate_sqlite_error
 
 Migration = str | Callable[[sqlite3.Connection], None]
 """SQL statements separated by ``;``, or a function; runs inside the migration transaction."""
@@ -39,31 +38,6 @@ CREATE TABLE IF NOT EXISTS langmem_harness_schema (
 """
 
 
-def translate_sqlite_error(error: sqlite3.Error, location: str) -> StorageError:
-    """The error of our tree that says what this `sqlite3` error means.
-
-    Args:
-        error: What `sqlite3` raised.
-        location: File name for the message.
-    """
-    code = getattr(error, "sqlite_errorcode", None)
-    primary = code & 0xFF if code is not None else None
-    detail = str(error)
-    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StorageBusyError(f"{location} is locked by another writer for longer than the busy timeout; try again")
-    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL):
-        return StorageUnavailableError(f"{location} cannot be opened or written: {detail}")
-    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return CorruptionError(f"{location} is damaged or not a SQLite database: {detail}; restore it from a backup")
-    if primary == sqlite3.SQLITE_IOERR:
-        return StorageUnavailableError(f"{location}: the disk reported an error: {detail}")
-    if "closed database" in detail:
-        return StorageClosedError(f"{location} was closed while in use")
-    if "decode to UTF-8" in detail:  # SQLite's own words go on with the stored text
-        return CorruptionError(f"{location} holds a text that is not UTF-8; restore it from a backup")
-    return StorageError(f"{location}: {detail}")
-
-
 def holds_component(location: str | os.PathLike[str], component: str) -> bool:
     """Whether an existing file holds tables of this component.
 
@@ -74,9 +48,8 @@ def holds_component(location: str | os.PathLike[str], component: str) -> bool:
         CorruptionError: The file is damaged or not a SQLite database.
         StorageUnavailableError: It cannot be opened.
     """
-    address = Path(location).absolute().as_uri() + "?mode=ro"
     try:
-        with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+        with contextlib.closing(connect_for_reading(Path(location))) as connection:
             if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'langmem_harness_schema'").fetchone():
                 found = connection.execute("SELECT 1 FROM langmem_harness_schema WHERE component = ?", (component,))
                 return found.fetchone() is not None
@@ -91,12 +64,21 @@ class Database:
     Safe to share between threads and event loops. After a fork the child opens its own connections. In a transaction
     nothing slow may happen: models and embedders are called before it.
 
+    A file that this process may not write is opened for reading only: nothing is created beside it or migrated, every
+    write is a `StorageUnavailableError`. While somebody who may write it has it open, their commits are seen; when
+    nobody has, it is read as it is at the opening: open it again to see what was written since.
+
     Args:
         location: Path of the file; its folder must exist. ``":memory:"`` gives a private database that lives as long
             as this object.
         busy_timeout_seconds: How long a write waits for another writer before `StorageBusyError`; 0 or more.
         synchronous: ``"normal"`` survives a killed process but may lose the last commits when the machine loses
             power; ``"full"`` survives that too, at the price of a disk flush per transaction.
+
+    Attributes:
+        location: As given.
+        in_memory: Whether it is a private in-memory database.
+        read_only: Whether the file, or the folder its journal would be made in, cannot be written.
 
     Raises:
         ConfigurationError: `busy_timeout_seconds` is negative.
@@ -124,29 +106,34 @@ class Database:
         self._closed = False
         self._pid = os.getpid()
         if not self.in_memory:
-            _create_private_file(Path(self.location))
+            create_private_file(Path(self.location))
+        self.read_only = not self.in_memory and not can_write(Path(self.location))
         self._writer = self._connect()
 
     # -- connections --------------------------------------------------------------------------------------------
 
-    def _connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+    def _connect(self, *, for_reading: bool = False) -> sqlite3.Connection:
         if not self.in_memory and not Path(self.location).exists():
             # SQLite would make an empty one, and every read would find nothing without a word
             raise StorageUnavailableError(f"{self.location} is gone: it was deleted or moved while it was open")
         try:
-            connection = sqlite3.connect(
-                self.location,
-                timeout=self._busy_timeout_seconds,
-                isolation_level=None,  # we say BEGIN and COMMIT ourselves
-                check_same_thread=False,
-            )
+            if self.read_only:
+                connection = connect_for_reading(Path(self.location), timeout_seconds=self._busy_timeout_seconds)
+            else:
+                connection = sqlite3.connect(
+                    self.location,
+                    timeout=self._busy_timeout_seconds,
+                    isolation_level=None,  # we say BEGIN and COMMIT ourselves
+                    check_same_thread=False,
+                )
         except sqlite3.Error as error:
             raise translate_sqlite_error(error, self.location) from error
         try:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA synchronous = {self._synchronous.upper()}")
-            if read_only:
+            if for_reading or self.read_only:
                 connection.execute("PRAGMA query_only = ON")
+                connection.execute("PRAGMA schema_version")  # reads the file: what is no database shows here
             elif not self.in_memory:
                 try:
                     connection.execute("PRAGMA journal_mode = WAL")
@@ -164,6 +151,11 @@ class Database:
         if self._pid != os.getpid():
             self._reopen_after_fork()
 
+    def _check_writable(self) -> None:
+        self._check_usable()
+        if self.read_only:
+            raise StorageUnavailableError(f"{self.location} is read-only: the file or its folder cannot be written")
+
     def _reopen_after_fork(self) -> None:
         if self.in_memory:
             raise StorageUnavailableError("an in-memory database cannot be used after a fork; use a file")
@@ -179,7 +171,7 @@ class Database:
     def _enter_reader(self) -> sqlite3.Connection:
         """This thread's reader, counted as in use until `_leave_reader`."""
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        fresh = self._connect(read_only=True) if connection is None else None
+        fresh = self._connect(for_reading=True) if connection is None else None
         with self._readers_lock:
             if not self._closed:
                 if fresh is not None:
@@ -219,9 +211,9 @@ class Database:
 
         Raises:
             StorageBusyError: Another writer held the lock longer than the busy timeout.
-            StorageUnavailableError: The disk is full or read-only. Nothing of the transaction was kept.
+            StorageUnavailableError: The disk is full, or the file is read-only. Nothing of the transaction was kept.
         """
-        self._check_usable()
+        self._check_writable()
         with self._write_lock:
             if self._closed:
                 raise StorageClosedError(f"{self.location} is closed")
@@ -295,9 +287,10 @@ class Database:
         Raises:
             StorageBusyError: Somebody was reading for longer than the busy timeout, so that the old journal is still
                 there; everything else was done. Call it again.
+            StorageUnavailableError: The file is read-only.
             StorageError: A transaction of this thread is open, or the disk has no room for the copy.
         """
-        self._check_usable()
+        self._check_writable()
         with self._write_lock:
             if self._closed:
                 raise StorageClosedError(f"{self.location} is closed")
@@ -323,12 +316,19 @@ class Database:
 
         Raises:
             SchemaVersionError: The file is newer than `migrations`. Nothing was changed.
+            StorageUnavailableError: It is older, or has no such tables yet, and is read-only.
         """
         found = self._schema_version(component)
         if found == len(migrations):
             return
         if found > len(migrations):
             raise SchemaVersionError(component, found=found, supported=len(migrations))
+        if self.read_only:
+            state = "of an older version, and have to be" if found else "not there, and would have to be"
+            change = "migrated" if found else "made"
+            raise StorageUnavailableError(
+                f"{self.location} is read-only: its {component} tables are {state} {change}; open a copy of it"
+            )
         with self.write() as connection:
             connection.execute(_VERSIONS_TABLE)
             found = self._schema_version(component)  # another process may have been faster
@@ -387,18 +387,6 @@ class _CloseWithThread:
     def __del__(self) -> None:
         if self._pid == os.getpid():
             self._database._forget_reader(self._connection)
-
-
-def _create_private_file(path: Path) -> None:
-    """Create the file with owner-only permissions before SQLite would create it with the process's default ones."""
-    if path.is_dir():
-        raise StorageUnavailableError(f"{str(path)!r} is a folder, a file was expected")
-    if path.exists():
-        return
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise StorageUnavailableError(f"{str(path)!r} cannot be created: {error.strerror}") from error
 
 
 def _split_statements(script: str) -> Iterator[str]:

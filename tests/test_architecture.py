@@ -16,6 +16,7 @@ LEVELS = {
     "layout": 0,
     "receipts": 0,
     "sqlite": 0,
+    "sqlite_file": 0,
     "testing": 0,
     "window": 1,
     "extracts": 1,

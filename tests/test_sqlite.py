@@ -26,6 +26,7 @@ from langmem_harness.errors import (
     StorageUnavailableError,
 )
 from langmem_harness.sqlite import Database
+from tests.unprivileged import run_unprivileged
 
 MIGRATIONS = ["CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT NOT NULL)"]
 
@@ -242,6 +243,7 @@ def test_a_killed_writer_loses_nothing_committed_and_leaves_no_half(tmp_path: Pa
     script = """
 import sys
 from langmem_harness.sqlite import Database
+from tests.unprivileged import run_unprivileged
 database = Database(sys.argv[1])
 database.migrate("notes", ["CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT NOT NULL)"])
 index = 0
@@ -280,6 +282,7 @@ CLOSE_UNDER_READERS = """
 import tempfile, threading, time
 from langmem_harness.errors import StorageClosedError
 from langmem_harness.sqlite import Database
+from tests.unprivileged import run_unprivileged
 for _ in range(10):
     database = Database(tempfile.mkdtemp() + "/d.sqlite")
     with database.write() as connection:
@@ -332,3 +335,80 @@ def test_a_file_deleted_while_it_is_open_is_not_made_anew(tmp_path: Path) -> Non
         assert not path.exists()
     (problem,) = problems
     assert "is gone" in str(problem)
+
+
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from langmem_harness.errors import StorageUnavailableError
+from langmem_harness.sqlite import Database, holds_component
+
+path = Path(sys.argv[1])
+known = sorted(os.listdir(path.parent))
+assert holds_component(path, "notes")
+database = Database(path)
+assert database.read_only
+database.migrate("notes", ["anything"])  # this version: nothing to do
+with database.read() as connection:
+    print(*(row[0] for row in connection.execute("SELECT text FROM note ORDER BY id")))
+attempts = [
+    lambda: database.write().__enter__(),
+    database.vacuum,
+    lambda: database.migrate("notes", ["anything", "more"]),
+    lambda: database.migrate("others", ["anything"]),
+    lambda: Database(path.with_name("new.sqlite")),
+]
+for attempt in attempts[: None if sys.argv[2] == "closed folder" else -1]:
+    try:
+        attempt()
+    except StorageUnavailableError as error:
+        assert "read-only" in str(error) or "cannot be created" in str(error), error
+    else:
+        raise AssertionError(attempt)
+database.close()
+assert sorted(os.listdir(path.parent)) == known
+"""
+
+
+@pytest.mark.parametrize("journal", ["no journal", "open elsewhere", "left by a crash", "copied"])
+@pytest.mark.parametrize("folder", ["closed folder", "open folder"])
+def test_a_file_that_cannot_be_written_can_be_read(tmp_path: Path, journal: str, folder: str) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    name = "50%? #ü.sqlite"  # it has to survive being part of a URI
+    path = place / name
+    database = Database(path)
+    database.migrate("notes", MIGRATIONS)
+    add(database, "told")
+    if journal in ("left by a crash", "copied"):
+        left = tmp_path / "left"
+        left.mkdir()
+        for file in place.iterdir():
+            if journal == "left by a crash" or not file.name.endswith("-shm"):
+                (left / file.name).write_bytes(file.read_bytes())
+        place, path = left, left / name
+    if journal != "open elsewhere":
+        database.close()
+    for file in place.iterdir():
+        file.chmod(0o444)
+    place.chmod(0o555 if folder == "closed folder" else 0o755)
+    try:
+        assert run_unprivileged(READ_ONLY, path, folder) == "told\n"
+    finally:
+        place.chmod(0o755)
+        database.close()
+
+
+def test_a_folder_that_cannot_be_written_makes_its_files_read_only(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    database = Database(place / "d.sqlite")
+    database.migrate("notes", MIGRATIONS)
+    add(database, "told")
+    database.close()
+    place.chmod(0o555)
+    try:
+        assert run_unprivileged(READ_ONLY, place / "d.sqlite", "closed folder") == "told\n"
+    finally:
+        place.chmod(0o755)
+    assert not Database(place / "d.sqlite").read_only
