@@ -15,18 +15,26 @@ from langgraph.store.base import BaseStore
 from langgraph.types import Command
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
-from langmem_harness.errors import StaleSummaryError, SummarizerError
-from langmem_harness.events import ContextOverflowed, EventCallback, HistoryCompacted, HistoryRepaired, emit
+from langmem_harness.errors import ConfigurationError, StaleSummaryError, SummarizerError
+from langmem_harness.events import (
+    ContextOverflowed,
+    EventCallback,
+    HistoryCompacted,
+    HistoryRepaired,
+    check_callback,
+    emit,
+)
 from langmem_harness.middleware.compaction_limits import RETRY_SHARE, LearnedLimits
 from langmem_harness.middleware.compaction_plan import CallPlanner, PlannedCall
 from langmem_harness.middleware.compaction_state import CompactionState
 from langmem_harness.middleware.compaction_summaries import CompactionSummaries
 from langmem_harness.middleware.compaction_window import WindowSize, is_context_overflow, thread_of_run, whole_history
+from langmem_harness.middleware.own_store import StoreChoice
 from langmem_harness.summaries.calls import SummaryOutcome
 from langmem_harness.summaries.record import SummaryRecord
 from langmem_harness.summaries.service import SummaryService
 from langmem_harness.window.fit import FittedRequest
-from langmem_harness.window.limits import Size, TriggerForm
+from langmem_harness.window.limits import Size, TriggerForm, check_count, check_function
 from langmem_harness.window.model import model_name
 from langmem_harness.window.plan import WindowPlan
 from langmem_harness.window.policy import MARKER_TOKENS
@@ -143,8 +151,15 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
         name: str = "HistoryCompactionMiddleware",
     ) -> None:
         super().__init__()
+        check_callback(on_event)
+        check_function(redact, "redact")
+        check_function(is_overflow, "is_overflow")
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigurationError(f"name must be a text that is not blank, not {name!r}")
         writer: SummaryService | None = None
         marker_tokens = MARKER_TOKENS
+        check_count(max_summary_tokens, "max_summary_tokens", least=1)
+        check_count(facts_tokens, "facts_tokens", least=0)
         if summarizer is not None:
             marker_tokens += max_summary_tokens + facts_tokens
             writer = SummaryService(
@@ -174,7 +189,10 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
             prepare_ahead=summarize_ahead and writer is not None,
         )
         self._summaries = CompactionSummaries(
-            writer, policy=name, policy_fingerprint=self._planner.fingerprint, store=store
+            writer,
+            policy=name,
+            policy_fingerprint=self._planner.fingerprint,
+            store=StoreChoice(store, owner=name),
         )
         self._summarize_ahead = summarize_ahead
         self._on_failure = on_failure
@@ -207,6 +225,7 @@ class HistoryCompactionMiddleware(AgentMiddleware[CompactionState, Any, Any]):
     def _call_model(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Body[Any]:
         place = computed if len(request.messages) > _COMPUTED_ELSEWHERE else immediate
         state: Any = request.state
+        self._summaries.check_store(request.runtime)
         model = model_name(request.model)
         learned = self._limits.limit_for(model, state.get("compaction_limits"))
         planned: PlannedCall = yield place(lambda: self._planner.plan(request, learned_tokens=learned))

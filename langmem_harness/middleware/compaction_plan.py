@@ -16,8 +16,18 @@ from langmem_harness.middleware.compaction_window import WindowSize, measure_win
 from langmem_harness.summaries.identities import identities
 from langmem_harness.summaries.record import SummaryRecord, policy_fingerprint
 from langmem_harness.window.fit import FittedRequest, fit_request
-from langmem_harness.window.limits import Size, TriggerForm, needs_window, parse_size, parse_trigger
+from langmem_harness.window.limits import (
+    Size,
+    TriggerForm,
+    check_count,
+    check_function,
+    check_keep,
+    needs_window,
+    parse_size,
+    parse_trigger,
+)
 from langmem_harness.window.marker import marker_message, outputs_of
+from langmem_harness.window.model import FALLBACK_WINDOW_TOKENS, model_name
 from langmem_harness.window.plan import PlacedMessage, WindowPlan, plan_walked
 from langmem_harness.window.policy import WindowPolicy
 from langmem_harness.window.remembered import RememberedWalks, SeenHistory
@@ -84,14 +94,16 @@ class CallPlanner:
         self._clauses = parse_trigger(trigger)
         self._trigger = trigger
         self._keep = parse_size(keep, name="keep")
-        if context_window is not None and context_window < 1:
-            raise ConfigurationError(f"context_window must be 1 or more, not {context_window!r}")
-        if reserve_output_tokens is not None and reserve_output_tokens < 0:
-            raise ConfigurationError(f"reserve_output_tokens must be 0 or more, not {reserve_output_tokens!r}")
-        if not 0.0 <= safety_margin < 1.0:
+        check_keep(self._clauses, self._keep)
+        if context_window is not None:
+            check_count(context_window, "context_window", least=1)
+        if reserve_output_tokens is not None:
+            check_count(reserve_output_tokens, "reserve_output_tokens", least=0)
+        if isinstance(safety_margin, bool) or not isinstance(safety_margin, int | float) or not 0 <= safety_margin < 1:
             raise ConfigurationError(f"safety_margin must be 0 to below 1, not {safety_margin!r}")
-        if keep_first < 0:
-            raise ConfigurationError(f"keep_first must be 0 or more, not {keep_first!r}")
+        check_count(keep_first, "keep_first", least=0)
+        check_function(pin, "pin")
+        check_function(token_counter, "token_counter")
         self._keep_first = keep_first
         self._pin = pin
         self._context_window = context_window
@@ -101,7 +113,6 @@ class CallPlanner:
         self._prepare_ahead = prepare_ahead
         self._tokens = TokenCache(token_counter)
         self._walks = RememberedWalks(self._tokens)
-        self._warned = False
 
     @property
     def is_off(self) -> bool:
@@ -231,18 +242,30 @@ class CallPlanner:
             safety_margin=self._safety_margin,
             learned_tokens=learned_tokens,
         )
-        if size.limit_tokens is None and not self._warned and self._clauses and needs_window(self._clauses, self._keep):
-            self._warned = True
-            logger.warning(
-                "the model's profile does not say how large its context window is; assuming %d usable tokens: "
-                "pass context_window= to HistoryCompactionMiddleware",
-                size.usable_tokens,
-            )
+        if size.limit_tokens is None and self._clauses and needs_window(self._clauses, self._keep):
+            _warn_of_unknown_window(model_name(request.model))
         return size
 
     def _count_overhead(self, request: ModelRequest[Any]) -> int:
         system = 0 if request.system_message is None else self._tokens.count(request.system_message)
         return system + self._tokens.count_tools(request.tools)
+
+
+_MODELS_WARNED_OF: set[str] = set()
+
+
+def _warn_of_unknown_window(model: str) -> None:
+    """Once for each model of a process, however many agents use it."""
+    if model in _MODELS_WARNED_OF:
+        return
+    _MODELS_WARNED_OF.add(model)
+    logger.warning(
+        "langmem_harness: the profile of the model %r does not say how large its context window is; fractions are "
+        'taken of %d tokens: pass context_window= to HistoryCompactionMiddleware, or compaction={"context_window": ...} to '
+        "memory.middleware()",
+        model,
+        FALLBACK_WINDOW_TOKENS,
+    )
 
 
 def _find_record(records: Sequence[SummaryRecord], messages: Sequence[BaseMessage]) -> SummaryRecord | None:

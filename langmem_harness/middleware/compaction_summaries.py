@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore
 
 from langmem_harness.driving import Body
 from langmem_harness.errors import RecordError
+from langmem_harness.middleware.own_store import StoreChoice
 from langmem_harness.summaries.calls import SummaryOutcome
 from langmem_harness.summaries.ledger import SummaryLedger
 from langmem_harness.summaries.record import SummaryRecord
@@ -26,11 +26,11 @@ class CompactionSummaries:
         writer: Makes records; None: nobody does.
         policy: Name of the middleware. Records of others are not looked at.
         policy_fingerprint: Of its settings.
-        store: Used instead of the store of the graph.
+        store: Where records are kept.
     """
 
     def __init__(
-        self, writer: SummaryService | None, *, policy: str, policy_fingerprint: str, store: BaseStore | None
+        self, writer: SummaryService | None, *, policy: str, policy_fingerprint: str, store: StoreChoice
     ) -> None:
         self._writer = writer
         self._policy = policy
@@ -41,6 +41,10 @@ class CompactionSummaries:
     def are_written(self) -> bool:
         """Whether anybody writes summaries."""
         return self._writer is not None
+
+    def check_store(self, runtime: Any) -> None:
+        """Say it when the run has another store than this middleware."""
+        self._store.of(runtime)
 
     def asking(
         self,
@@ -98,7 +102,7 @@ class CompactionSummaries:
         return {"compaction_record_ids": {self._policy: [record.id]}}
 
     def _ledger(self, runtime: Any) -> SummaryLedger | None:
-        store = self._store if self._store is not None else getattr(runtime, "store", None)
+        store = self._store.of(runtime)
         return None if store is None else SummaryLedger(store)
 
     def _referenced(self, state: Any) -> Sequence[str]:

@@ -13,7 +13,7 @@ from langchain_core.messages import BaseMessage
 
 from langmem_harness.driving import Body, adrive, computed, drive, immediate
 from langmem_harness.errors import ConfigurationError, StaleSummaryError, SummarizerError
-from langmem_harness.events import EventCallback, MemoryEvent, SummaryFailed, SummaryStale, emit
+from langmem_harness.events import EventCallback, MemoryEvent, SummaryFailed, SummaryStale, check_callback, emit
 from langmem_harness.summaries.accounts import Accounts
 from langmem_harness.summaries.calls import SummaryCall, SummaryCase, SummaryOutcome
 from langmem_harness.summaries.flights import Flights, Landed
@@ -24,6 +24,7 @@ from langmem_harness.summaries.record import SummaryPurpose, SummaryRecord, chec
 from langmem_harness.summaries.spending import NOTHING_SPENT, Prices, Spending, written_event
 from langmem_harness.summaries.summarizer import Summarizer, create_summarizer
 from langmem_harness.summaries.writer import RecordOrder, RecordWriter
+from langmem_harness.window.limits import check_count, check_function
 from langmem_harness.window.tokens import TokenCounter, estimate_tokens
 
 logger = logging.getLogger("langmem_harness")
@@ -86,12 +87,15 @@ class SummaryService:
             raise ConfigurationError(f'on_stale must be "regenerate", "trim" or "raise", not {on_stale!r}')
         if on_failure not in ("keep", "trim", "raise"):
             raise ConfigurationError(f'on_failure must be "keep", "trim" or "raise", not {on_failure!r}')
-        if rebuild_every is not None and rebuild_every < 1:
-            raise ConfigurationError(f"rebuild_every must be 1 or more, or None, not {rebuild_every!r}")
-        if max_summary_tokens < 1 or facts_tokens < 0:
-            raise ConfigurationError("max_summary_tokens must be 1 or more, facts_tokens 0 or more")
-        if summary_ttl is not None and summary_ttl <= timedelta():
-            raise ConfigurationError(f"summary_ttl must be above 0, or None, not {summary_ttl!r}")
+        if rebuild_every is not None:
+            check_count(rebuild_every, "rebuild_every", least=1)
+        check_count(max_summary_tokens, "max_summary_tokens", least=1)
+        check_count(facts_tokens, "facts_tokens", least=0)
+        if summary_ttl is not None and not (isinstance(summary_ttl, timedelta) and summary_ttl > timedelta()):
+            raise ConfigurationError(f"summary_ttl must be a timedelta above 0, or None, not {summary_ttl!r}")
+        check_function(token_counter, "token_counter")
+        check_function(redact, "redact")
+        check_callback(on_event)
         self.summarizer = create_summarizer(summarizer)
         self._accounts = Accounts(self.summarizer.model, prices)
         self._writer = RecordWriter(

@@ -6,6 +6,7 @@ of its clauses; a list needs any of its entries. For ``keep`` one form only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -71,6 +72,41 @@ def parse_size(value: Any, *, name: str) -> Size:
     return _check_unit(value[0]), _check_number(value[0], value[1])
 
 
+def check_keep(clauses: Sequence[Mapping[Unit, int | float]], keep: Size) -> None:
+    """Refuse to keep more than what triggers, where both are said in the same unit.
+
+    Raises:
+        ConfigurationError: A cut would have nothing to leave out.
+    """
+    unit, number = keep
+    for clause in clauses:
+        if clause.keys() == {unit} and number > clause[unit]:
+            raise ConfigurationError(
+                f"keep {keep!r} is more than the trigger {(unit, clause[unit])!r}: "
+                "nothing could be left out; keep must be the smaller one"
+            )
+
+
+def check_count(value: object, name: str, *, least: int) -> None:
+    """Refuse what is no whole number of `least` or more.
+
+    Raises:
+        ConfigurationError: Another type, or below.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(f"{name} must be a whole number of {least} or more, not {value!r}")
+
+
+def check_function(value: object, name: str) -> None:
+    """Refuse what is neither None nor a function.
+
+    Raises:
+        ConfigurationError: It cannot be called.
+    """
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"{name} must be a function or None, not {value!r}")
+
+
 def needs_window(clauses: Sequence[Mapping[Unit, int | float]], keep: Size) -> bool:
     """Whether any number is a fraction of the model's window."""
     return keep[0] == "fraction" or any("fraction" in clause for clause in clauses)
@@ -119,6 +155,6 @@ def _check_number(unit: object, number: object) -> int | float:
         if not 0.0 < number <= 1.0:
             raise ConfigurationError(f"a fraction must be above 0 and at most 1, not {number!r}")
         return float(number)
-    if number != int(number) or number < 1:
+    if not math.isfinite(number) or number != int(number) or number < 1:
         raise ConfigurationError(f"{unit} must be a whole number of 1 or more, not {number!r}")
     return int(number)

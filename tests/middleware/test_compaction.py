@@ -19,6 +19,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langmem_harness.errors import ConfigurationError, WindowOverflowError
 from langmem_harness.events import ContextOverflowed, HistoryCompacted, HistoryRepaired, MemoryEvent
+from langmem_harness.middleware import compaction_plan
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window import check_request, effective_messages
@@ -286,14 +287,25 @@ def test_the_model_of_the_call_decides_what_fits() -> None:
     assert len(request_of(2_000)) < 60
 
 
-def test_an_unknown_window_warns_once_and_is_assumed_small(caplog: pytest.LogCaptureFixture) -> None:
-    agent = create_agent(
-        ScriptedChatModel(responses=["ok"], on_exhausted="repeat"), middleware=[HistoryCompactionMiddleware()]
-    )
+class NamedModel(ScriptedChatModel):
+    model_name: str
+
+
+def test_an_unknown_window_warns_once_for_each_model_and_is_assumed_small(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def agent_of(name: str) -> Any:
+        model = NamedModel(responses=["ok"], on_exhausted="repeat", model_name=name)
+        return create_agent(model, middleware=[HistoryCompactionMiddleware()])
+
+    monkeypatch.setattr(compaction_plan, "_MODELS_WARNED_OF", set())
     with caplog.at_level(logging.WARNING, "langmem_harness"):
-        agent.invoke({"messages": [human()]})
-        agent.invoke({"messages": [human()]})
-    assert len([record for record in caplog.records if "context_window" in record.getMessage()]) == 1
+        for agent in (agent_of("scripted-a"), agent_of("scripted-a"), agent_of("scripted-b")):
+            agent.invoke({"messages": [human()]})
+            agent.invoke({"messages": [human()]})
+    told = [record.getMessage() for record in caplog.records if "context_window" in record.getMessage()]
+    assert ["scripted-a" in told[0], "scripted-b" in told[1], len(told)] == [True, True, 2]
+    assert all("of 32000 tokens" in line and "memory.middleware()" in line for line in told)
 
 
 def test_what_cannot_fit_is_an_error_with_the_numbers() -> None:

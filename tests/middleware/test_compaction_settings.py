@@ -8,13 +8,15 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
+from langgraph.store.memory import InMemoryStore
 
-from langmem_harness.errors import WindowOverflowError
+from langmem_harness.errors import ConfigurationError, WindowOverflowError
 from langmem_harness.events import HistoryCompacted, MemoryEvent
 from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.window import check_request
 from langmem_harness.window.messages import is_tagged
+from tests.conftest import Face
 from tests.window.histories import ai, calling, chat, human, reasoning, result
 
 
@@ -138,3 +140,56 @@ def test_a_giant_newest_message_is_never_cut() -> None:
     assert request[-1].text == giant
     with pytest.raises(WindowOverflowError):
         sent([HumanMessage(giant, id="g")], context_window=1_000)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trigger": ("messages", 6), "keep": ("messages", 40)},
+        {"trigger": ("fraction", 0.3), "keep": ("fraction", 0.8)},
+        {"trigger": [("tokens", 9_000), {"messages": 6}], "keep": ("messages", 7)},
+        {"trigger": ("tokens", float("inf"))},
+        {"keep_first": "1"},
+        {"keep_first": True},
+        {"context_window": "8000"},
+        {"context_window": 0},
+        {"reserve_output_tokens": 1.5},
+        {"safety_margin": "0.1"},
+        {"safety_margin": float("nan")},
+        {"max_summary_tokens": "many"},
+        {"facts_tokens": -1},
+        {"rebuild_every": "8", "summarizer": str.upper},
+        {"summary_ttl": 60, "summarizer": str.upper},
+        {"pin": "all"},
+        {"token_counter": 4},
+        {"redact": "yes"},
+        {"is_overflow": 400},
+        {"on_event": "print"},
+        {"store": "here"},
+        {"name": " "},
+    ],
+    ids=repr,
+)
+def test_a_setting_that_cannot_work_is_refused_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        HistoryCompactionMiddleware(**settings)
+
+
+def test_what_is_kept_may_be_as_large_as_a_trigger_in_other_units_or_with_other_clauses() -> None:
+    HistoryCompactionMiddleware(("messages", 6), ("messages", 6))
+    HistoryCompactionMiddleware(("messages", 6), ("tokens", 8_000))
+    HistoryCompactionMiddleware({"messages": 6, "tokens": 8_000}, ("messages", 40))
+    HistoryCompactionMiddleware(None, ("messages", 40))
+
+
+def test_a_store_that_is_not_the_graphs_is_said_once(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+    own = InMemoryStore()
+    for given, told in ((own, 0), (None, 0), (InMemoryStore(), 1)):
+        caplog.clear()
+        model = ScriptedChatModel(responses=["ok"], on_exhausted="repeat", profile={"max_input_tokens": 9_000})
+        agent = create_agent(model, middleware=[HistoryCompactionMiddleware(store=own)], store=given)
+        for _ in range(2):
+            face(agent, "invoke", {"messages": [human()]})
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == told
+        assert all("store of its own" in line and "memory.middleware(store=" in line for line in lines)
