@@ -261,8 +261,8 @@ def _warn_of_unknown_window(model: str) -> None:
     _MODELS_WARNED_OF.add(model)
     logger.warning(
         "langmem_harness: the profile of the model %r does not say how large its context window is; fractions are "
-        'taken of %d tokens: pass context_window= to HistoryCompactionMiddleware, or compaction={"context_window": ...} to '
-        "memory.middleware()",
+        "taken of %d tokens: pass context_window= to HistoryCompactionMiddleware, "
+        'or compaction={"context_window": ...} to memory.middleware()',
         model,
         FALLBACK_WINDOW_TOKENS,
     )
