@@ -27,7 +27,7 @@ def test_json_array() -> None:
     items = [{"id": i, "state": "failed" if i == 120 else "ok", "note": "n" * 50} for i in range(300)]
     found = extract(json.dumps(items), max_tokens=250)
     assert found.kind == "json"
-    assert found.description == "JSON array of 300 objects"
+    assert found.description == "JSON array of 300 objects, 1 element reports problems"
     assert "keys: id, state, note" in found.text
     assert "id: 0 to 299" in found.text
     assert '"id": 0' in found.text
@@ -39,7 +39,7 @@ def test_json_object() -> None:
     found = extract(
         json.dumps({"items": [{"a": i} for i in range(900)], "total": 900, "error": "quota"}), max_tokens=200
     )
-    assert found.description == "JSON object with 3 keys"
+    assert found.description == "JSON object with 3 keys, 1 element reports problems"
     assert "items: array of 900 objects" in found.text
     assert '"error": "quota"' in found.text
     assert '"total": 900' in found.text
