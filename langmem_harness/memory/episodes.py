@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from langgraph.store.base import BaseStore
 
@@ -20,8 +19,9 @@ from langmem_harness.memory.past import FIELD_WEIGHTS, SPEAKER_BOOST, Episode, E
 from langmem_harness.memory.recall import date_text
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.service import LongTermMemory
+from langmem_harness.memory.speakers import person_of, turns_in_log
 from langmem_harness.memory.utterances import (
-    LoggedEntry,
+    TurnLog,
     Utterance,
     screen_line,
     spoken_line,
@@ -31,14 +31,6 @@ from langmem_harness.memory.utterances import (
 from langmem_harness.screening import screen_text
 
 __all__ = ["Episode", "EpisodeIndex", "EpisodeResult", "Utterance", "describe_episode", "utterances_of"]
-
-
-class TurnLog(Protocol):
-    """What was said in threads, turn by turn. Implemented by `langmem_harness.threads.ThreadLog`."""
-
-    def events(self, thread_id: str) -> Sequence[LoggedEntry]:
-        """Entries of a thread in order; empty for an unknown thread."""
-        ...
 
 
 class EpisodeIndex:
@@ -90,8 +82,10 @@ class EpisodeIndex:
     def index_logged_thread(self, scope: MemoryScope, thread_id: str) -> int:
         """Make the completed turns of a logged thread searchable, each utterance with the date of its entry.
 
+        Turns that the log ascribes to another user are left out.
+
         Args:
-            scope: Whose thread it is; the log does not know.
+            scope: Whose turns; those the log ascribes to nobody count as theirs.
             thread_id: Its id.
 
         Returns:
@@ -100,11 +94,11 @@ class EpisodeIndex:
         Raises:
             ConfigurationError: The index was made without a thread log.
         """
-        return self.index_thread(scope, thread_id, self._logged(thread_id))
+        return self.index_thread(scope, thread_id, self._logged(scope, thread_id))
 
     async def aindex_logged_thread(self, scope: MemoryScope, thread_id: str) -> int:
         """Async twin of `index_logged_thread`."""
-        return await self.aindex_thread(scope, thread_id, await asyncio.to_thread(self._logged, thread_id))
+        return await self.aindex_thread(scope, thread_id, await asyncio.to_thread(self._logged, scope, thread_id))
 
     def search(
         self,
@@ -142,10 +136,11 @@ class EpisodeIndex:
             self._past.search(scope, query, top_k=top_k, neighbours=neighbours, leave_out_thread=leave_out_thread)
         )
 
-    def _logged(self, thread_id: str) -> list[Utterance]:
+    def _logged(self, scope: MemoryScope, thread_id: str) -> list[Utterance]:
         if self._thread_log is None:
             raise ConfigurationError("this index has no thread log: pass thread_log= to EpisodeIndex")
-        return utterances_of_entries(self._thread_log.events(thread_id))
+        entries = self._thread_log.events(thread_id)
+        return utterances_of_entries(entries, turns_in_log(entries, person_of(scope)))
 
 
 def describe_episode(episode: Episode) -> tuple[dict[str, object], Mapping[str, int]]:

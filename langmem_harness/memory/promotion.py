@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.store.base import GetOp, PutOp
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive
-from langmem_harness.errors import ConfigurationError, RefusedError
+from langmem_harness.errors import ConfigurationError, IdentityError, RefusedError
 from langmem_harness.events import MemoryPromoted
 from langmem_harness.layout import promotion_namespace
 from langmem_harness.memory.backing import Backing
@@ -24,8 +24,10 @@ from langmem_harness.memory.gate import find_drop_reason, find_message
 from langmem_harness.memory.proposals import Proposal, find_proposals
 from langmem_harness.memory.proposer import parse_proposals, render_request
 from langmem_harness.memory.records import MemorySource, parse_time
-from langmem_harness.memory.scope import MemoryScope
+from langmem_harness.memory.scope import MemoryScope, scope_from_runtime
 from langmem_harness.memory.service import LongTermMemory
+from langmem_harness.memory.speakers import SPEAKERS_KEY, merge_speakers, person_of, speakers_in_log, turns_of
+from langmem_harness.memory.utterances import TurnLog
 from langmem_harness.window.messages import canonical_json, content_hash, message_identity, text_hash
 
 _SILENT: RunnableConfig = {"tags": ["langsmith:nostream"], "callbacks": []}
@@ -58,10 +60,14 @@ class Promoter:
     free of secrets. Messages that were read once are not read again, so a second promotion writes nothing and does
     not bring back what was forgotten in between.
 
+    Of a thread with several users only what this user said is read: as the memory middleware noted it in the state, and
+    as the thread log says. What neither knows is read when nothing shows another user.
+
     Args:
         memory: Where to remember; an attribute, too.
         checkpointer: Where `promote` reads threads; not needed for `promote_messages`.
         model: Proposes beside the rules; sees only redacted words of the user.
+        thread_log: Log of durable turns, which knows who said what; any `ThreadLog`.
 
     Example:
         >>> from langgraph.store.memory import InMemoryStore
@@ -78,8 +84,10 @@ class Promoter:
         *,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         model: BaseChatModel | None = None,
+        thread_log: TurnLog | None = None,
     ) -> None:
         self.memory = memory
+        self._thread_log = thread_log
         self._checkpointer = checkpointer
         self._model = model
 
@@ -90,12 +98,12 @@ class Promoter:
             ConfigurationError: There is no checkpointer.
         """
         found = self._saver.get_tuple(_top_level(thread_id))
-        return drive(self._promote(scope, thread_id, *_read_checkpoint(found)))
+        return drive(self._promote_thread(scope, thread_id, found))
 
     async def apromote(self, scope: MemoryScope, thread_id: str) -> PromotionReport:
         """Async twin of `promote`."""
         found = await self._saver.aget_tuple(_top_level(thread_id))
-        return await adrive(self._promote(scope, thread_id, *_read_checkpoint(found)))
+        return await adrive(self._promote_thread(scope, thread_id, found))
 
     def promote_messages(
         self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], *, stated_at: datetime | None = None
@@ -103,7 +111,7 @@ class Promoter:
         """Promote from these messages, the whole thread at top level.
 
         Args:
-            scope: Whose memory.
+            scope: Whose memory. Every human message counts as said by this user.
             thread_id: Cited as the source.
             messages: In order.
             stated_at: When the newest was said; default: now.
@@ -117,6 +125,19 @@ class Promoter:
         return await adrive(self._promote(scope, thread_id, messages, stated_at))
 
     # -- bodies -------------------------------------------------------------------------------------------------
+
+    def _promote_thread(
+        self, scope: MemoryScope, thread_id: str, found: CheckpointTuple | None
+    ) -> Body[PromotionReport]:
+        """Promote what this user said in the thread."""
+        if found is None:
+            return (yield from self._promote(scope, thread_id, [], None))
+        values = found.checkpoint["channel_values"]
+        log = self._thread_log
+        entries = () if log is None else (yield computed(lambda: log.events(thread_id)))
+        speakers = merge_speakers(speakers_in_log(entries), values.get(SPEAKERS_KEY))
+        said = turns_of(values.get("messages", []), speakers, person_of(scope), _people_of_run(found.metadata))
+        return (yield from self._promote(scope, thread_id, said, parse_time(found.checkpoint.get("ts"), "ts")))
 
     def _promote(
         self, scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], stated_at: datetime | None
@@ -248,8 +269,9 @@ def _top_level(thread_id: str) -> Any:
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
 
 
-def _read_checkpoint(found: CheckpointTuple | None) -> tuple[Sequence[BaseMessage], datetime | None]:
-    if found is None:
-        return [], None
-    messages = found.checkpoint["channel_values"].get("messages", [])
-    return messages, parse_time(found.checkpoint.get("ts"), "ts")
+def _people_of_run(metadata: Mapping[str, Any]) -> set[str]:
+    """Whose run saved the checkpoint; empty when it does not say (who is in the run's context is not in it)."""
+    try:
+        return {person_of(scope_from_runtime(None, {"configurable": metadata}))}
+    except IdentityError:
+        return set()

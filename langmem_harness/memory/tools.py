@@ -25,6 +25,7 @@ from langmem_harness.memory.recall import describe, json_line
 from langmem_harness.memory.records import MemorySource
 from langmem_harness.memory.scope import MemoryScope, thread_from_config
 from langmem_harness.memory.service import LongTermMemory
+from langmem_harness.memory.speakers import SPEAKERS_KEY, person_of, turns_of
 from langmem_harness.memory.utterances import episode_key
 
 SAVE_MEMORY = "save_memory"
@@ -91,7 +92,11 @@ class ForgetMemory(BaseModel):
 
 @dataclass(frozen=True)
 class _Call:
-    """What a tool body knows about the running step."""
+    """What a tool body knows about the running step.
+
+    Attributes:
+        messages: The turns of this user; what others said in the thread is left out.
+    """
 
     memory: LongTermMemory
     scope: MemoryScope
@@ -147,7 +152,9 @@ def create_history_tool(resolve: Resolve, *, top_k: int = 10) -> BaseTool:
 def _create_tool(name: str, schema: type[Arguments], body: ToolBody[Arguments], resolve: Resolve) -> BaseTool:
     def prepare(runtime: ToolRuntime, arguments: dict[str, Any]) -> Body[str]:
         memory, scope = resolve(runtime)
-        call = _Call(memory, scope, thread_from_config(runtime.config), runtime.state.get("messages", ()))
+        state = runtime.state
+        own = turns_of(state.get("messages", ()), state.get(SPEAKERS_KEY) or {}, person_of(scope))
+        call = _Call(memory, scope, thread_from_config(runtime.config), own)
         return body(call, schema(**arguments))
 
     def use(runtime: ToolRuntime, **arguments: Any) -> str:

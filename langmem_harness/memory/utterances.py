@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -59,7 +59,17 @@ class LoggedEntry(Protocol):
     def supersedes(self) -> int | None: ...
     @property
     def created_at(self) -> datetime: ...
+    @property
+    def body(self) -> Mapping[str, Any]: ...
     def messages(self) -> list[BaseMessage]: ...
+
+
+class TurnLog(Protocol):
+    """What was said in threads, turn by turn. Implemented by `langmem_harness.threads.ThreadLog`."""
+
+    def events(self, thread_id: str) -> Sequence[LoggedEntry]:
+        """Entries of a thread in order; empty for an unknown thread."""
+        ...
 
 
 def utterances_of(messages: Iterable[BaseMessage], said_at: datetime) -> list[Utterance]:
@@ -85,14 +95,15 @@ def utterances_of(messages: Iterable[BaseMessage], said_at: datetime) -> list[Ut
     ]
 
 
-def utterances_of_entries(entries: Sequence[LoggedEntry]) -> list[Utterance]:
+def utterances_of_entries(entries: Sequence[LoggedEntry], turns: Collection[str]) -> list[Utterance]:
     """What was said in the completed turns of a thread log, each with its own date; corrections stand for what they
     correct.
 
     Args:
         entries: All entries of one thread, in order.
+        turns: Ids of the turns that are wanted.
     """
-    done = {entry.turn_id for entry in entries if entry.kind == "done"}
+    done = {entry.turn_id for entry in entries if entry.kind == "done"}.intersection(turns)
     place: dict[int, int] = {}
     spoken: dict[int, LoggedEntry] = {}
     for entry in entries:

@@ -16,18 +16,28 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
-from langmem_harness.driving import Body, adrive, drive
+from langmem_harness.driving import Body, adrive, computed, drive
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.events import ContentScreened, EventCallback, MemoryRecalled, RetrievalDegraded, emit
 from langmem_harness.memory.admission import AdmissionPolicy
+from langmem_harness.memory.evidence import human_messages
 from langmem_harness.memory.found import MemoryRecall
 from langmem_harness.memory.past import Past
 from langmem_harness.memory.recall import RecallBlock, render_recall
 from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread_from_config
 from langmem_harness.memory.service import DEFAULT_REDACTOR, LongTermMemory
 from langmem_harness.memory.settings import TextRedactor, utc_now
+from langmem_harness.memory.speakers import (
+    SPEAKERS_KEY,
+    mark_of,
+    merge_speakers,
+    note_arrived,
+    person_of,
+    speakers_in_log,
+    turns_of,
+)
 from langmem_harness.memory.tools import SEARCH_MEMORY, create_history_tool, create_memory_tools
-from langmem_harness.memory.utterances import utterances_of
+from langmem_harness.memory.utterances import TurnLog, utterances_of
 from langmem_harness.middleware.recall_pins import PinnedRecall, pin_recall, unpin_recall
 from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
 from langmem_harness.window.tokens import estimate_text_tokens
@@ -39,9 +49,13 @@ MAX_QUERY_CHARACTERS = 2_000
 
 
 class LongTermMemoryState(AgentState[Any]):
-    """What the middleware keeps in the graph state, invisible from outside."""
+    """What the middleware keeps in the graph state, invisible from outside.
+
+    LangGraph takes a reducer only from the last place of an annotation.
+    """
 
     memory_recall: NotRequired[Annotated[PinnedRecall | None, PrivateStateAttr]]
+    memory_speakers: NotRequired[Annotated[dict[str, str], PrivateStateAttr, merge_speakers]]
 
 
 class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
@@ -51,6 +65,9 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
     front of it; ``"both"`` does both. Whose memory it is comes from the runtime (`MemoryContext` or
     ``config["configurable"]``), never from the model. The block is one human message before the newest human message,
     the same bytes for every model call of a turn, and only in the request: the thread is not touched.
+
+    A thread can have several users: each run notes whose the messages are that it brings, and only what a user said
+    themselves is saved for them or kept as their history.
 
     Put it outside `HistoryCompactionMiddleware`, so that the block is measured with the rest.
 
@@ -65,6 +82,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         limit: Most entries of the block, of all layers together; the longest layer gives up its last. 1 or more.
         token_budget: Largest size of the block; what does not fit is left out, least important first.
         store: Used instead of the store of the graph.
+        thread_log: Log of durable turns, any `ThreadLog`: says who said what before this middleware took notes.
         policy: What is admitted into memory.
         redactor: Takes secrets and personal data out of what is stored, searched with and recalled; None: off.
         share_between_agents: Use the user's one memory whatever agent runs. Off: each agent named in the runtime has
@@ -97,6 +115,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         limit: int = 10,
         token_budget: int = 1_500,
         store: BaseStore | None = None,
+        thread_log: TurnLog | None = None,
         policy: AdmissionPolicy | None = None,
         redactor: TextRedactor | None = DEFAULT_REDACTOR,
         share_between_agents: bool = False,
@@ -125,6 +144,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._limit = limit
         self._token_budget = token_budget
         self._store = store
+        self._thread_log = thread_log
         self._policy = policy
         self._redactor = redactor
         self._share_between_agents = share_between_agents
@@ -142,14 +162,14 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
     # -- hooks ------------------------------------------------------------------------------------------------------
 
     def before_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Check identity and store, and recall once for this turn."""
+        """Check identity and store, note whose the new messages are, and recall once for this turn."""
         memory, scope = self._resolve(runtime, get_config())
-        return drive(self._recall_for_turn(state["messages"], memory, scope))
+        return drive(self._begin(state, memory, scope))
 
     async def abefore_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Async twin of `before_agent`."""
         memory, scope = self._resolve(runtime, get_config())
-        return await adrive(self._recall_for_turn(state["messages"], memory, scope))
+        return await adrive(self._begin(state, memory, scope))
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -174,16 +194,28 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
     def after_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """With `history`, make what was said in this turn searchable."""
         if self._history:
-            drive(self._keep_turn(state["messages"], *self._resolve(runtime, get_config())))
+            drive(self._keep_turn(state, *self._resolve(runtime, get_config())))
         return None
 
     async def aafter_agent(self, state: LongTermMemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Async twin of `after_agent`."""
         if self._history:
-            await adrive(self._keep_turn(state["messages"], *self._resolve(runtime, get_config())))
+            await adrive(self._keep_turn(state, *self._resolve(runtime, get_config())))
         return None
 
     # -- bodies ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, state: LongTermMemoryState, memory: LongTermMemory, scope: MemoryScope) -> Body[dict[str, Any]]:
+        recalled = yield from self._recall_for_turn(state["messages"], memory, scope)
+        return {**(recalled or {}), SPEAKERS_KEY: (yield from self._arrived(state, person_of(scope)))}
+
+    def _arrived(self, state: LongTermMemoryState, person: str) -> Body[dict[str, str]]:
+        known, log, thread_id = state.get("memory_speakers") or {}, self._thread_log, thread_from_config(get_config())
+        logged: dict[str, str] = {}
+        unknown = sum(mark_of(message) not in known for message in human_messages(state["messages"]))
+        if log is not None and thread_id is not None and unknown > 1:  # one is what every run brings
+            logged = speakers_in_log((yield computed(lambda: log.events(thread_id))))
+        return note_arrived(state["messages"], known, person, logged)
 
     def _recall_for_turn(
         self, messages: Sequence[BaseMessage], memory: LongTermMemory, scope: MemoryScope
@@ -218,12 +250,13 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         block = self._render(result)
         return None if block is None else block.text
 
-    def _keep_turn(self, messages: Sequence[BaseMessage], memory: LongTermMemory, scope: MemoryScope) -> Body[None]:
+    def _keep_turn(self, state: LongTermMemoryState, memory: LongTermMemory, scope: MemoryScope) -> Body[None]:
         """The turn is over and answered: a store that is down is said, and costs the user nothing."""
         thread_id = thread_from_config(get_config())
         if thread_id is None:
             return
-        said = utterances_of(messages, self._clock())
+        turns = turns_of(state["messages"], state.get("memory_speakers") or {}, person_of(scope))
+        said = utterances_of(turns, self._clock())
         try:
             yield from Past(memory.settings).extend(scope, thread_id, said)
         except Exception as error:  # noqa: BLE001 - stores raise their own kinds
