@@ -213,13 +213,26 @@ class KeywordIndex:
         limit: int | None = None,
         also: NDArray[np.integer[Any]] | None = None,
     ) -> KeywordHits:
-        """Documents that contain a term of the query, best first.
+        """Documents that contain a term of the query, best first; equal scores by row. Arguments as for `match`."""
+        hits = self.match(query_terms, rows=rows, limit=limit, also=also)
+        order = select_top(hits.scores, hits.rows)
+        return KeywordHits(rows=hits.rows[order], scores=hits.scores[order], coverage=hits.coverage[order])
+
+    def match(
+        self,
+        query_terms: Iterable[str],
+        *,
+        rows: NDArray[np.integer[Any]] | None = None,
+        limit: int | None = None,
+        also: NDArray[np.integer[Any]] | None = None,
+    ) -> KeywordHits:
+        """Documents that contain a term of the query, rows ascending.
 
         Args:
             query_terms: Terms from the tokenizer that made the documents' terms. A term counts once however often
                 the query repeats it, and their order does not matter.
             rows: Only these rows may answer; unknown ones are ignored. None: all.
-            limit: How many to return at most; None for all.
+            limit: How many of the best to return at most; None for all.
             also: Rows whose score is wanted whatever their place, such as the candidates of another leg. Those that
                 contain a term are returned beyond `limit` and whether or not `rows` has them, each in its place.
 
@@ -238,9 +251,11 @@ class KeywordIndex:
         chosen.sort()  # which makes the searches for their shares several times as fast
         if also is not None:
             chosen = chosen[np.append(True, chosen[1:] != chosen[:-1])[: len(chosen)]]
-        order = select_top(scores[chosen], self._rows[chosen])
-        shares, chosen = _shares(entries, chosen)[order], chosen[order]
-        return KeywordHits(rows=self._rows[chosen], scores=scores[chosen], coverage=shares)
+        hits = KeywordHits(rows=self._rows[chosen], scores=scores[chosen], coverage=_shares(entries, chosen))
+        if self._is_ascending:
+            return hits
+        order = np.argsort(hits.rows)
+        return KeywordHits(rows=hits.rows[order], scores=hits.scores[order], coverage=hits.coverage[order])
 
     def _score(self, entries: Sequence[Entries]) -> NDArray[np.float32]:
         """Score of every slot; above 0 exactly where a slot is alive and contains a term."""

@@ -236,11 +236,9 @@ def _keyword(
     if question.terms is None:
         return None
     limit = None if _sees_all(partition, question, pool) or len(partition) <= 4 * pool else pool
-    hits = partition.keywords().search(
+    return partition.keywords().match(
         question.terms, rows=allowed, limit=limit, also=None if limit is None else dense_rows
     )
-    order = np.argsort(hits.rows)
-    return KeywordHits(rows=hits.rows[order], scores=hits.scores[order], coverage=hits.coverage[order])
 
 
 def _complete(
