@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.store.memory import InMemoryStore
 
 from langmem_harness import MemoryContext, open_memory
 from langmem_harness.errors import (
@@ -106,12 +107,158 @@ def test_wrong_places(tmp_path: Path) -> None:
         open_memory(file)
     with pytest.raises(StorageUnavailableError, match="cannot be created"):
         open_memory(file / "below")
-    with pytest.raises(ConfigurationError, match=r"langmem-harness\[postgres\]"):
+    with pytest.raises(ConfigurationError, match=r"PostgresSaver and PostgresStore.*docs/postgres\.md"):
         open_memory("postgresql://localhost/x")
     with pytest.raises(ConfigurationError, match="redis"):
         open_memory("redis://localhost")
-    with pytest.raises(ConfigurationError, match="location"):
-        open_memory("  ")
+    for nowhere in ("  ", None, 5, b"folder", "nul\0"):
+        with pytest.raises(ConfigurationError, match="location"):
+            open_memory(nowhere)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="home folder"):
+        open_memory("~no-such-user-here/memory")
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    for place in ("~/memory", Path("~/memory")):
+        with open_memory(place) as memory:
+            assert memory.location == str(home / "memory")
+    assert [folder.name for folder in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"on_event": "print"},
+        {"busy_timeout_seconds": "10"},
+        {"busy_timeout_seconds": True},
+        {"busy_timeout_seconds": -1},
+        {"busy_timeout_seconds": float("nan")},
+        {"embeddings": 5},
+        {"retrieval": "magic"},
+    ],
+    ids=repr,
+)
+def test_a_setting_of_open_memory_that_cannot_work_is_refused_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        open_memory(":memory:", **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trigger": ("messages", 6), "keep": ("messages", 40)},
+        {"keep_first": "1"},
+        {"summarizer": "no-such-provider:model"},
+        {"summarizer": 5},
+        {"memory_mode": "all"},
+        {"top_k": "5"},
+        {"top_k": 0},
+        {"history": "yes"},
+        {"durable_turns": 1},
+        {"redactor": "yes"},
+        {"tool_output_trigger": "2000"},
+        {"store": "here"},
+        {"long_term": {"recent": "5"}},
+        {"long_term": [("recent", 5)]},
+        {"turns": {"lease_seconds": "5"}},
+        {"turns": {"safe_to_repeat": "search"}},
+        {"tool_outputs": {"trusted_tools": "search"}},
+        {"tool_outputs": {"trusted_tools": None}},
+        {"compaction": {"context_window": 0}},
+        {"turns": {"lease_seconds": 5}, "durable_turns": False},
+        {"long_term": {"recent": 5}, "memory_mode": None},
+        {"tool_outputs": {"ttl_minutes": 5}, "tool_output_trigger": None},
+    ],
+    ids=repr,
+)
+def test_a_setting_of_the_stack_that_cannot_work_is_refused_at_once(settings: dict[str, Any]) -> None:
+    with open_memory(":memory:") as memory, pytest.raises(ConfigurationError):
+        memory.middleware(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"compaction": {"contextwindow": 8_000}}, ["'contextwindow' is no setting of", "context_window"]),
+        ({"compaction": {"trigger": None}}, ["'trigger' is given directly", "context_window"]),
+        ({"long_term": {"store": None}}, ["'store' is given directly", "require_evidence"]),
+        ({"tool_outputs": {"summarizer": None}}, ["'summarizer' is given directly", "exclude"]),
+        ({"turns": {"self": 1}}, ["'self' is no setting of", "lease_seconds, safe_to_repeat, wait_seconds"]),
+    ],
+    ids=repr,
+)
+def test_a_name_that_is_no_setting_is_answered_with_the_known_ones(settings: dict[str, Any], said: list[str]) -> None:
+    with open_memory(":memory:") as memory, pytest.raises(ConfigurationError) as caught:
+        memory.middleware(**settings)
+    assert all(part in str(caught.value) for part in [next(iter(settings)), *said])
+
+
+def test_settings_of_each_part_reach_it(face: Face) -> None:
+    def look_up() -> str:
+        """Look it up."""
+        return "plain words"
+
+    def export_rows() -> str:
+        """Export all rows."""
+        return "row of data, " * 4_000
+
+    calls = AIMessage(
+        "",
+        tool_calls=[
+            {"id": "c1", "name": "look_up", "args": {}},
+            {"id": "c2", "name": "export_rows", "args": {}},
+            {"id": "c3", "name": "save_memory", "args": {"text": "The user prefers tea", "quote": "never said"}},
+        ],
+    )
+    with open_memory(":memory:") as memory:
+        stack = memory.middleware(
+            turns={"lease_seconds": 5, "safe_to_repeat": ["look_up"]},
+            long_term={"require_evidence": False},
+            compaction={"context_window": 60_000, "name": "MyCompaction"},
+            tool_outputs={"trusted_tools": [look_up, export_rows], "exclude": ["export_rows"]},
+        )
+        assert "MyCompaction" in [middleware.name for middleware in stack]
+        agent = create_agent(
+            ScriptedChatModel(responses=[calls, "done"]),
+            tools=[look_up, export_rows],
+            checkpointer=memory.checkpointer,
+            store=memory.store,
+            middleware=stack,
+            context_schema=MemoryContext,
+        )
+        result = face(agent, "invoke", {"messages": [("user", "Go.")]}, CONFIG, context=ADA)
+        told = {message.tool_call_id: message.text for message in result["messages"] if message.type == "tool"}
+        assert told["c1"] == "plain words"
+        assert told["c2"] == export_rows()
+        assert len(memory.store.search(("memories",))) == 1
+
+
+def test_another_store_is_used_by_every_part(face: Face, caplog: pytest.LogCaptureFixture) -> None:
+    other = InMemoryStore()
+    save = AIMessage(
+        "", tool_calls=[{"id": "c1", "name": "save_memory", "args": {"text": "I prefer tea", "quote": "I prefer tea"}}]
+    )
+    with open_memory(":memory:") as memory:
+        for given, middleware in ((other, memory.middleware(store=other)), (other, memory.middleware())):
+            agent = create_agent(
+                ScriptedChatModel(responses=[save, "Noted."]),
+                checkpointer=memory.checkpointer,
+                store=given,
+                middleware=middleware,
+                context_schema=MemoryContext,
+            )
+            thread: Any = {"configurable": {"thread_id": str(len(caplog.records))}}
+            face(agent, "invoke", {"messages": [("user", "I prefer tea")]}, thread, context=ADA)
+            told = [record.getMessage() for record in caplog.records if "store of its own" in record.getMessage()]
+            if not told:
+                assert len(other.search(("memories",))) == 1
+                assert memory.store.search(("memories",)) == []
+                caplog.clear()
+        assert len(told) == 1  # the second stack works with the store of the memory, not with the agent's
+        assert len(memory.store.search(("memories",))) == 1
 
 
 def test_credentials_of_a_url_are_not_in_the_error() -> None:
