@@ -24,6 +24,8 @@ class ErasureReceipt:
             out.
         remaining: What a search after the erasure still found, by place; empty when nothing was left.
         unattributed_threads: For a scope, threads that name nobody: whether they were this owner's, nothing says.
+        found: Whether anything is known of the target. An erased thread stays known, by its tombstone; False means that
+            nothing was done, and that the id may be mistyped.
         erased_at: Aware UTC.
         id: Random, for the log and the event.
     """
@@ -32,6 +34,7 @@ class ErasureReceipt:
     counts: Mapping[str, int] = field(default_factory=dict)
     remaining: Mapping[str, int] = field(default_factory=dict)
     unattributed_threads: int = 0
+    found: bool = True
     erased_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     id: str = field(default_factory=lambda: f"erasure_{secrets.token_hex(8)}")
     format_version: int = FORMAT_VERSION
@@ -48,18 +51,21 @@ class ErasureReceipt:
             counts=_added(self.counts, other.counts),
             remaining=_added(self.remaining, other.remaining),
             unattributed_threads=self.unattributed_threads + other.unattributed_threads,
+            found=self.found or other.found,
             erased_at=self.erased_at,
             id=self.id,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Plain JSON values. `complete` is written for whoever reads them; it follows from ``remaining``."""
         return {
             "id": self.id,
             "target": dict(self.target),
             "counts": dict(self.counts),
             "remaining": dict(self.remaining),
+            "complete": self.complete,
             "unattributed_threads": self.unattributed_threads,
+            "found": self.found,
             "erased_at": self.erased_at.astimezone(UTC).isoformat(),
             "format_version": self.format_version,
         }
@@ -78,6 +84,7 @@ class ErasureReceipt:
                 counts={str(place): int(count) for place, count in data["counts"].items()},
                 remaining={str(place): int(count) for place, count in (data.get("remaining") or {}).items()},
                 unattributed_threads=int(data.get("unattributed_threads") or 0),
+                found=bool(data.get("found", True)),
                 erased_at=datetime.fromisoformat(data["erased_at"]),
                 format_version=int(data.get("format_version", FORMAT_VERSION)),
             )

@@ -13,12 +13,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
+from langmem_harness.cli.printing import cell, plain
 from langmem_harness.errors import NotFoundError, StorageUnavailableError
 from langmem_harness.memory import LongTermMemory
 from langmem_harness.memory.scope import DEFAULT_TENANT, MemoryScope
 from langmem_harness.sqlite import Database
 from langmem_harness.store import FaissStore
 from langmem_harness.threads import Retention, SqliteCheckpointer, ThreadLog, import_langgraph_file
+from langmem_harness.threads.archiving import restore_archive
 
 app = typer.Typer(help="List, show, verify, archive, erase and import threads.", no_args_is_help=True)
 
@@ -54,7 +56,7 @@ def list_threads(memory: Location = HERE, as_json: AsJson = False) -> None:
         return
     table = Table("thread", "checkpoints", "turns", "answered", "log entries", "last entry")
     for row in rows:
-        table.add_row(*("-" if value is None else str(value) for value in row.values()))
+        table.add_row(*("-" if value is None else cell(str(value)) for value in row.values()))
     Console().print(table)
 
 
@@ -75,7 +77,7 @@ def show(thread_id: ThreadId, memory: Location = HERE, as_json: AsJson = False) 
         return
     for message in said:
         calls = ", ".join(f"{call['name']}({call['id']})" for call in getattr(message, "tool_calls", []))
-        typer.echo(f"{message.type}: {message.text}{f' -> {calls}' if calls else ''}")
+        typer.echo(plain(f"{message.type}: {message.text}{f' -> {calls}' if calls else ''}"))
 
 
 @app.command()
@@ -123,19 +125,21 @@ def archive(
     thread_id: ThreadId,
     file: Annotated[Path, typer.Argument(help="The JSON lines file to write.")],
     memory: Location = HERE,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")] = False,
 ) -> None:
     """Write a thread's log and checkpoints to a file; nothing is deleted."""
     with _opened(memory) as (saver, log):
-        lines = Retention(checkpointer=saver, thread_log=log).archive(thread_id, file)
-    typer.echo(f"{lines} lines written to {file}")
+        lines = Retention(checkpointer=saver, thread_log=log).archive(thread_id, file, overwrite=force)
+    typer.echo(f"{lines} lines written to {plain(str(file))}")
 
 
 @app.command()
 def restore(file: Annotated[Path, typer.Argument(help="A file written by archive.")], memory: Location = HERE) -> None:
-    """Put an archived thread back as it was."""
+    """Put an archived thread back as it was; one that has gone on since is left as it is."""
     with _opened(memory, create=True) as (saver, log):
-        thread_id = Retention(checkpointer=saver, thread_log=log).restore(file)
-    typer.echo(f"thread {thread_id!r} restored")
+        report = restore_archive(file, checkpointer=saver, thread_log=log)
+    done = "restored" if report.rows else "has all of it already: nothing to do"
+    typer.echo(f"thread {report.thread_id!r} {done}")
 
 
 @app.command()
@@ -171,6 +175,8 @@ def erase(
                 what = f"user {user!r} with {len(retention.threads_of(scope).own)} threads"
             typer.confirm(f"Erase {what} for good?", abort=True)
         receipt = retention.erase(thread_id=thread_id, scope=scope, secure=secure)
+    if not receipt.found:
+        raise NotFoundError(f"there is no thread {thread_id!r}")
     typer.echo(json.dumps(receipt.to_dict(), indent=2))
     if not receipt.complete:
         raise typer.Exit(1)
@@ -183,14 +189,17 @@ def import_file(
     thread_ids: Annotated[list[str] | None, typer.Option("--thread", help="Only this one; repeat for several.")] = None,
 ) -> None:
     """Take over the threads of a LangGraph SQLite saver file; every checkpoint is read back and compared."""
-    progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), console=Console(stderr=True))
+    console = Console(stderr=True)
+    progress = Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), console=console, disable=not console.is_terminal
+    )
     with _opened(memory, create=True) as (saver, _), progress:
         task = progress.add_task("reading")
         report = import_langgraph_file(
             old,
             saver,
             thread_ids=thread_ids or None,
-            progress=lambda name, count: progress.update(task, description=f"{name}: {count} checkpoints"),
+            progress=lambda name, count: progress.update(task, description=cell(f"{name}: {count} checkpoints")),
         )
     typer.echo(f"{report.threads} threads, {report.checkpoints} checkpoints, {report.writes} pending writes taken over")
 

@@ -69,6 +69,8 @@ def parse_lines(lines: Iterable[str]) -> list[dict[str, Any]]:
 def load_checkpoints(connection: sqlite3.Connection, thread_id: str, records: Iterable[Mapping[str, Any]]) -> int:
     """Put the checkpoint rows and nodes of an archive into the tables; returns the number of checkpoints.
 
+    A row that is there stays: the caller has made sure that it is the archive's.
+
     Raises:
         CorruptionError: A node is damaged.
     """
@@ -103,10 +105,25 @@ def load_checkpoints(connection: sqlite3.Connection, thread_id: str, records: It
             ("checkpoints", _CHECKPOINT) if record["kind"] == "checkpoint" else ("checkpoint_writes", _WRITE)
         )
         connection.execute(
-            f"INSERT OR REPLACE INTO {table} (thread, root, {', '.join(columns)}) VALUES (?, ?{', ?' * len(columns)})",
+            f"INSERT OR IGNORE INTO {table} (thread, root, {', '.join(columns)}) VALUES (?, ?{', ?' * len(columns)})",
             (thread, _bytes(record["root"]), *(record[column] for column in columns)),
         )
     return checkpoints
+
+
+def checkpoint_rows(connection: sqlite3.Connection, thread_id: str) -> Iterator[dict[str, Any]]:
+    """The records of a thread's checkpoints and pending writes, as they are in an archive; their nodes are not here."""
+    thread = find_thread(connection, thread_id)
+    if thread is None:
+        return
+    for kind, table, columns in (
+        ("checkpoint", "checkpoints", _CHECKPOINT),
+        ("write", "checkpoint_writes", _WRITE),
+    ):
+        for root, *values in connection.execute(
+            f"SELECT root, {', '.join(columns)} FROM {table} WHERE thread = ?", (thread,)
+        ):
+            yield {"kind": kind, "root": _text(root), **dict(zip(columns, values, strict=True))}
 
 
 def _dump_checkpoints(connection: sqlite3.Connection, thread_id: str) -> Iterator[dict[str, Any]]:
@@ -122,14 +139,7 @@ def _dump_checkpoints(connection: sqlite3.Connection, thread_id: str) -> Iterato
             "value": _text(node.value),
             "children": _text(node.children),
         }
-    for kind, table, columns in (
-        ("checkpoint", "checkpoints", _CHECKPOINT),
-        ("write", "checkpoint_writes", _WRITE),
-    ):
-        for root, *values in connection.execute(
-            f"SELECT root, {', '.join(columns)} FROM {table} WHERE thread = ?", (thread,)
-        ):
-            yield {"kind": kind, "root": _text(root), **dict(zip(columns, values, strict=True))}
+    yield from checkpoint_rows(connection, thread_id)
     for values in connection.execute(f"SELECT {', '.join(_OWNER)} FROM thread_owners WHERE thread = ?", (thread,)):
         yield {"kind": "owner", **dict(zip(_OWNER, values, strict=True))}
 

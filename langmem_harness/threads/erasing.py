@@ -120,10 +120,17 @@ class Eraser:
         return receipt
 
     def erase_thread(self, thread_id: str) -> ErasureReceipt:
-        """Erase one thread."""
+        """Erase one thread; of one that nobody knows nothing is done, and its id stays usable."""
+        counts: Counter[str] = Counter()
+        if not self._is_known(thread_id):
+            if self._memory is not None:  # only the memory can say whether it cites the thread, by forgetting it
+                counts.update(self._memory.erase_thread(thread_id).counts)
+            if not any(counts.values()):
+                return ErasureReceipt(target={"thread_id": thread_id}, found=False)
         with self._database.write() as connection:
             tombstones.bury(connection, thread_id)
-        counts, remaining = self._forget_derived(thread_id)
+        forgotten, remaining = self._forget_derived(thread_id)
+        counts.update(forgotten)
         counts.update(self.rows_of(thread_id))
         with self._database.write() as connection:
             self._log.delete_thread(thread_id)
@@ -165,6 +172,19 @@ class Eraser:
             return {name: connection.execute(query, (thread_id,)).fetchone()[0] for name, query in _TABLES.items()}
 
     # -- parts --------------------------------------------------------------------------------------------------
+
+    def _is_known(self, thread_id: str) -> bool:
+        """Whether anything was ever kept of a thread here; one that was erased, or half of it, by its tombstone."""
+        with self._database.read() as connection:
+            if tombstones.is_erased(connection, thread_id) or any(self.rows_of(thread_id).values()):
+                return True
+            if connection.execute("SELECT 1 FROM thread_keys WHERE thread_id = ?", (thread_id,)).fetchone():
+                return True
+            if _has_table(connection, "turn_steps"):
+                steps = connection.execute("SELECT 1 FROM turn_steps WHERE thread_id = ?", (thread_id,))
+                if steps.fetchone():
+                    return True
+        return self._store is not None and any(_stored(self._store, thread_id))
 
     def _forget_derived(self, thread_id: str) -> tuple[Counter[str], Counter[str]]:
         """Erase what was made of a thread and lies in the store; how much by place, and what is still found."""

@@ -11,28 +11,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.store.base import BaseStore
 
-from langmem_harness.errors import (
-    ConfigurationError,
-    CorruptionError,
-    NotFoundError,
-    RecordError,
-    StorageUnavailableError,
-)
+from langmem_harness.errors import ConfigurationError, CorruptionError
 from langmem_harness.events import DataErased, EventCallback, emit
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.receipts import ErasureReceipt
-from langmem_harness.threads import tombstones
+from langmem_harness.threads.archiving import restore_archive, write_archive
 from langmem_harness.threads.checkpointer import SqliteCheckpointer
-from langmem_harness.threads.dump import dump_lines, load_checkpoints, parse_lines
 from langmem_harness.threads.erasing import Eraser, ScopeThreads, ThreadMemories
-from langmem_harness.threads.events import TurnEvent
 from langmem_harness.threads.log import ThreadLog
 
 
@@ -150,41 +141,32 @@ class Retention:
 
     # -- archive ------------------------------------------------------------------------------------------------
 
-    def archive(self, thread_id: str, path: str | os.PathLike[str]) -> int:
+    def archive(self, thread_id: str, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
         """Write a thread's log and checkpoints to a JSON lines file with owner-only permissions.
 
         The file is written beside its place and moved there when it is complete. Nothing is deleted.
+
+        Args:
+            thread_id: The conversation.
+            path: Where to; its folder must exist.
+            overwrite: A file that is there already is replaced: it may be the only copy of a thread.
 
         Returns:
             Number of lines.
 
         Raises:
             NotFoundError: There is no such thread.
-            StorageUnavailableError: The file cannot be written.
+            StorageUnavailableError: The file cannot be written, or is there already.
         """
-        target = Path(path)
-        unfinished = target.with_name(target.name + ".unfinished")
-        with self._database.read() as connection:
-            events = self._log.events(thread_id)
-            if not events and not any(count for count in self._eraser.rows_of(thread_id).values()):
-                raise NotFoundError(f"there is no thread {thread_id!r}")
-            lines = 0
-            try:
-                descriptor = os.open(unfinished, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-                with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
-                    for line in dump_lines(thread_id, events, connection):
-                        file.write(line)
-                        lines += 1
-                    file.flush()
-                    os.fsync(file.fileno())
-                unfinished.replace(target)
-            except OSError as error:
-                unfinished.unlink(missing_ok=True)
-                raise StorageUnavailableError(f"{str(target)!r} cannot be written: {error.strerror}") from error
-        return lines
+        return write_archive(
+            thread_id, path, checkpointer=self._checkpointer, thread_log=self._log, overwrite=overwrite
+        )
 
     def restore(self, path: str | os.PathLike[str]) -> str:
         """Put an archived thread back as it was, all or nothing. Doing it twice changes nothing.
+
+        Into a thread that was pruned, what is missing is put back. A thread that has gone on since it was archived is
+        left as it is.
 
         Returns:
             The thread's id.
@@ -192,26 +174,11 @@ class Retention:
         Raises:
             CorruptionError: The archive is cut off or was changed.
             RecordError: It is not an archive.
-            TurnConflictError: The thread has other log entries already.
+            TurnConflictError: The thread has other or newer log entries, or checkpoints that are not in the archive.
             ThreadErasedError: The thread was erased.
             StorageUnavailableError: The file cannot be read.
         """
-        try:
-            with open(path, encoding="utf-8", newline="\n") as file:
-                records = parse_lines(file)
-        except OSError as error:
-            raise StorageUnavailableError(f"{os.fspath(path)!r} cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise RecordError("not an archive of a thread") from error
-        thread_id = str(records[0]["thread_id"])
-        events = [TurnEvent.from_dict(record["event"]) for record in records if record["kind"] == "event"]
-        with self._database.write() as connection:
-            tombstones.check_not_erased(connection, thread_id)
-            self._log.restore_events(events)
-            load_checkpoints(connection, thread_id, records)
-            if not self._checkpointer.verify(thread_id).is_intact or not self._log.verify(thread_id).is_intact:
-                raise CorruptionError("the archive is not complete; nothing was restored")
-        return thread_id
+        return restore_archive(path, checkpointer=self._checkpointer, thread_log=self._log).thread_id
 
     # -- erase --------------------------------------------------------------------------------------------------
 
@@ -221,7 +188,8 @@ class Retention:
         """Erase a thread, or everything of a scope, from every place.
 
         A tombstone comes first, so that late writes are refused; then memories, summaries and raw outputs, then log and
-        checkpoints. Each step can be done again: after a failure, call it again. Erasing what is not there is fine.
+        checkpoints. Each step can be done again: after a failure, call it again. Of a thread id that nobody knows the
+        receipt says ``found=False``, and the id stays usable: it may be mistyped.
 
         For a scope, its threads are those whose runs named it, in their runtime context or their config, and those its
         memories and episodes cite. Threads that other people take part in as well are left: the receipt counts them
@@ -253,7 +221,8 @@ class Retention:
             receipt = self._eraser.erase_scope(cast(MemoryScope, scope))
         if secure:
             self._eraser.rewrite_files()
-        emit(DataErased(thread_id=thread_id, receipt_id=receipt.id, counts=receipt.counts), self._on_event)
+        if receipt.found:
+            emit(DataErased(thread_id=thread_id, receipt_id=receipt.id, counts=receipt.counts), self._on_event)
         return receipt
 
     def threads_of(self, scope: MemoryScope) -> ScopeThreads:
@@ -272,9 +241,9 @@ class Retention:
         """Async twin of `prune`."""
         return await asyncio.to_thread(self.prune, thread_ids, keep_last=keep_last, older_than=older_than)
 
-    async def aarchive(self, thread_id: str, path: str | os.PathLike[str]) -> int:
+    async def aarchive(self, thread_id: str, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
         """Async twin of `archive`."""
-        return await asyncio.to_thread(self.archive, thread_id, path)
+        return await asyncio.to_thread(self.archive, thread_id, path, overwrite=overwrite)
 
     async def arestore(self, path: str | os.PathLike[str]) -> str:
         """Async twin of `restore`."""

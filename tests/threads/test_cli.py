@@ -13,7 +13,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from typer.testing import CliRunner
 
 from langmem_harness.cli.threads import app
-from langmem_harness.errors import NotFoundError, StorageUnavailableError
+from langmem_harness.errors import NotFoundError, StorageUnavailableError, TurnConflictError
 from langmem_harness.threads import SqliteCheckpointer, ThreadLog
 from langmem_harness.threads.events import messages_body
 
@@ -74,12 +74,37 @@ def test_verify(memory: Path) -> None:
 def test_archive_erase_restore(memory: Path, tmp_path: Path) -> None:
     file = tmp_path / "both.jsonl"
     run("archive", "both", file, "--memory", memory)
+    with pytest.raises(StorageUnavailableError, match="--force"):
+        run("archive", "both", file, "--memory", memory)
+    run("archive", "both", file, "--memory", memory, "--force")
+    assert "nothing to do" in run("restore", file, "--memory", memory)
+    with pytest.raises(NotFoundError, match="no thread 'bth'"):
+        run("erase", "bth", "--memory", memory, "--yes")
     run("erase", "both", "--memory", memory, input="n\n", code=1)
     receipt = json.loads(run("erase", "both", "--memory", memory, "--secure", "--yes"))
     assert receipt["counts"]["checkpoints"] == 3
+    assert receipt["complete"]
     assert [row["thread_id"] for row in json.loads(run("list", "--memory", memory, "--json"))] == ["saved"]
     assert "restored" in run("restore", file, "--memory", tmp_path / "other")
     assert run("show", "both", "--memory", tmp_path / "other") == "human: hi\n"
+    with SqliteCheckpointer(tmp_path / "other" / "threads.sqlite") as saver:
+        build(saver).invoke({"messages": [HumanMessage("on")]}, {"configurable": {"thread_id": "both"}})
+    with pytest.raises(TurnConflictError, match="gone on"):
+        run("restore", file, "--memory", tmp_path / "other")
+
+
+def test_stored_text_steers_no_terminal(memory: Path) -> None:
+    hostile = "\x1b]0;title\x07\u202eevil[red]"
+    with SqliteCheckpointer(memory / "threads.sqlite") as saver:
+        build(saver).invoke({"messages": [HumanMessage(hostile)]}, {"configurable": {"thread_id": hostile}})
+        ThreadLog(saver.database).append_event(hostile, "1", "note", {})
+        with saver.database.write() as connection:
+            connection.execute("UPDATE thread_events SET body = '{\"a\": 1}' WHERE thread_id = ?", (hostile,))
+    for command, code in (("list", 0), ("show", 0), ("verify", 1)):
+        names = [hostile] if command == "show" else []
+        out = run(command, *names, "--memory", memory, code=code)
+        assert not set(out) & set("\x1b\x07\u202e"), command
+        assert "evil[red]" in out or command == "list"  # a narrow table breaks the line anywhere
 
 
 def test_erase_a_user(memory: Path) -> None:
@@ -101,6 +126,7 @@ def test_erase_a_user(memory: Path) -> None:
 def test_import(tmp_path: Path) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "old.sqlite")) as old:
         build(old).invoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": "t"}})
-    out = run("import", tmp_path / "old.sqlite", "--memory", tmp_path / "new")
-    assert out.startswith("1 threads, 3 checkpoints")
+    result = CliRunner().invoke(app, ["import", str(tmp_path / "old.sqlite"), "--memory", str(tmp_path / "new")])
+    assert result.stdout.startswith("1 threads, 3 checkpoints")
+    assert result.stderr == ""  # no progress bar where nobody looks
     assert run("show", "t", "--memory", tmp_path / "new") == "human: hi\nai: hello\n"

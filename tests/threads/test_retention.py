@@ -32,6 +32,7 @@ from langmem_harness.layout import memory_links_namespace, summaries_namespace, 
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.receipts import ErasureReceipt
 from langmem_harness.threads import Retention, SqliteCheckpointer, ThreadLog, import_langgraph_file
+from langmem_harness.threads.archiving import restore_archive
 from langmem_harness.threads.events import messages_body
 
 SECRET = "the-word-that-must-go-xyzzy"
@@ -177,6 +178,42 @@ class TestArchive:
             place.retention.restore(tmp_path / "a")
         assert len(place.log.events("a")) == 1
 
+    @pytest.mark.parametrize("what", ["checkpoints", "log"])
+    def test_a_thread_that_has_gone_on_is_left_as_it_is(
+        self, place: Place, face: Any, tmp_path: Path, what: str
+    ) -> None:
+        config = place.talk("a", 2)
+        place.retention.archive("a", tmp_path / "a")
+        if what == "checkpoints":
+            place.graph.invoke({"messages": [HumanMessage("newer")]}, config)
+        else:
+            place.log.append_event("a", "newer", "user", {})
+        state, entries = place.graph.get_state(config).values, place.log.events("a")
+        with pytest.raises(TurnConflictError, match="gone on"):
+            face(place.retention, "restore", tmp_path / "a")
+        assert place.graph.get_state(config).values == state
+        assert place.log.events("a") == entries
+
+    def test_what_was_pruned_is_put_back(self, place: Place, tmp_path: Path) -> None:
+        config = place.talk("a", 3)
+        history = [state.values for state in place.graph.get_state_history(config)]
+        place.retention.archive("a", tmp_path / "a")
+        place.retention.prune(["a"])
+        report = restore_archive(tmp_path / "a", checkpointer=place.saver, thread_log=place.log)
+        assert report.rows > 0
+        assert [state.values for state in place.graph.get_state_history(config)] == history
+        assert restore_archive(tmp_path / "a", checkpointer=place.saver, thread_log=place.log).rows == 0
+
+    def test_a_file_is_not_overwritten_unasked(self, place: Place, face: Any, tmp_path: Path) -> None:
+        place.talk("a", 1)
+        file = tmp_path / "a"
+        file.write_text("the only copy")
+        with pytest.raises(StorageUnavailableError, match="overwrite"):
+            face(place.retention, "archive", "a", file)
+        assert file.read_text() == "the only copy"
+        face(place.retention, "archive", "a", file, overwrite=True)
+        assert place.retention.restore(file) == "a"
+
 
 def raw_bytes(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.iterdir() if file.is_file())
@@ -219,8 +256,31 @@ class TestErase:
         with pytest.raises(ThreadErasedError):
             place.saver.copy_thread("other", "victim")
         assert place.retention.erase(thread_id="victim").complete
-        assert place.retention.erase(thread_id="never there").complete
         assert place.saver.thread_ids() == []
+
+    def test_an_unknown_thread_is_not_found_and_its_id_stays_usable(self, place: Place, face: Any) -> None:
+        said: list[Any] = []
+        retention = Retention(checkpointer=place.saver, thread_log=place.log, store=place.store, on_event=said.append)
+        receipt = face(retention, "erase", thread_id="mistyped")
+        assert (receipt.found, receipt.complete, dict(receipt.counts)) == (False, True, {})
+        assert ErasureReceipt.from_dict(receipt.to_dict()) == receipt
+        assert said == []
+        place.talk("mistyped", turns=1)
+        assert len(place.log.messages("mistyped")) == 1
+
+        # a thread that is only in the store is known, and an erased one stays known
+        place.store.put(summaries_namespace("stored"), "k", {"text": "short"})
+        assert face(retention, "erase", thread_id="stored").found
+        again = face(retention, "erase", thread_id="stored")
+        assert (again.found, again.complete) == (True, True)
+        assert len(said) == 2
+
+    def test_a_thread_that_only_a_memory_cites_is_known(self, place: Place) -> None:
+        receipt = place.retention.erase(thread_id="cited")  # `Memories` finds two for every thread
+        assert receipt.found
+        assert receipt.counts["memories"] == 4
+        with pytest.raises(ThreadErasedError):
+            place.talk("cited")
 
     def test_a_failure_in_the_middle_is_retried(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         place.talk("victim")
