@@ -133,6 +133,9 @@ def open_peers(folder: Path, corpus: Corpus) -> Iterator[dict[str, BaseStore]]:
     with contextlib.ExitStack() as stack:
         stores: dict[str, BaseStore] = {
             "FaissStore": stack.enter_context(FaissStore(folder / "peers.sqlite", index=corpus.index)),
+            "FaissStore, no time limit": stack.enter_context(
+                FaissStore(folder / "unlimited.sqlite", index=corpus.index, embedding_timeout_seconds=None)
+            ),
             "InMemoryStore": InMemoryStore(index=corpus.index),
         }
         if hasattr(sqlite3.connect(":memory:"), "enable_load_extension"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import queue
 import threading
 import time
@@ -110,22 +111,23 @@ class StoreEmbedder:
         return found
 
     def embed(self, request: EmbedRequest) -> EmbedAnswer:
-        """Ask in a worker thread, so that a slow model costs `timeout_seconds` and no more."""
+        """Ask in a worker thread, so that a slow model costs `timeout_seconds` and no more; without a limit, in this one."""
         blocked = self._breaker.reason(request.forced)
         if blocked is not None:
             return EmbedAnswer(problem=blocked)
         try:
-            if request.is_query:
-                answer = self._worker.call(
-                    lambda: [self._embeddings.embed_query(request.texts[0])], self._timeout_seconds
-                )
+            if self._timeout_seconds is None:
+                answer = self._ask(request)
             else:
-                answer = self._worker.call(
-                    lambda: self._embeddings.embed_documents(list(request.texts)), self._timeout_seconds
-                )
+                answer = self._worker.call(functools.partial(self._ask, request), self._timeout_seconds)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - foreign code: each has its own kinds
             return self._failed(error, self._breaker)
         return self._accept(request, answer, self._breaker)
+
+    def _ask(self, request: EmbedRequest) -> Any:
+        if request.is_query:
+            return [self._embeddings.embed_query(request.texts[0])]
+        return self._embeddings.embed_documents(list(request.texts))
 
     async def aembed(self, request: EmbedRequest) -> EmbedAnswer:
         """Async twin of `embed`: awaits the model's own async methods."""

@@ -68,7 +68,8 @@ class FaissStore(BaseStore):
         k1: BM25: how slowly repetition saturates, 0 or more.
         b: BM25: how much long texts are discounted, 0 to 1.
         ttl: LangGraph's ``TTLConfig``. Expired items are never returned, whatever ``omit_expired`` says.
-        embedding_timeout_seconds: Longest wait for one call of the embedder; None waits for ever.
+        embedding_timeout_seconds: Longest wait for one call of the embedder, in a thread of its own; None waits for
+            ever, in the calling thread, which saves a change of threads per search.
         chunk_tokens: Texts longer than this (16 or more; somewhat below what the embedder reads at once) are embedded
             in chunks, as the mean of their vectors; None: as they are. Changed, it holds for what is written from then
             on, `verify` names the rest, and `reindex` brings it to them.

@@ -188,3 +188,29 @@ def test_threads_of_a_closed_embedder_end_also_the_busy_one() -> None:
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(("timeout_seconds", "is_same"), [(None, True), (5.0, False)])
+def test_without_a_time_limit_the_model_is_asked_in_the_calling_thread(
+    timeout_seconds: float | None, is_same: bool
+) -> None:
+    threads = set[int]()
+
+    def answer(texts: list[str]) -> Any:
+        threads.add(threading.get_ident())
+        return [UNIT] * len(texts)
+
+    with FaissStore(
+        ":memory:", index={"embed": Scripted(answer), "dims": 2}, embedding_timeout_seconds=timeout_seconds
+    ) as store:
+        store.put(("ns",), "k", {"text": "tea"})
+        assert store.recall(("ns",), query="tea", mode="semantic").retrieval == "semantic"
+    assert (threads == {threading.get_ident()}) is is_same
+
+
+def test_without_a_time_limit_an_interrupt_goes_through() -> None:
+    store = FaissStore(
+        ":memory:", index={"embed": Scripted(fail(KeyboardInterrupt())), "dims": 2}, embedding_timeout_seconds=None
+    )
+    with store, pytest.raises(KeyboardInterrupt):
+        store.put(("ns",), "k", {"text": "tea"})
