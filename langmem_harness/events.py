@@ -343,7 +343,8 @@ class TurnReplayed(MemoryEvent):
         action: ``"answered"`` (the logged answer was given), ``"model_reused"`` and ``"tool_reused"`` (a logged answer
             or result was used), ``"outcome_unknown"`` (a call that was started is not repeated), ``"asked_again"`` (the
             caller starts an answered turn from an older checkpoint), ``"repeated"`` (a call that another turn with the
-            same human message made, too, is made: the history was edited or forked, or it is another user's turn).
+            same human message made, too, is made: the history was edited or forked, or it is another user's turn),
+            ``"passed_through"`` (an agent in a graph without checkpoints to tell its runs apart: nothing is logged).
     """
 
     kind: ClassVar[str] = "turn_replayed"

@@ -13,6 +13,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langmem_harness.errors import IdentityError
 from langmem_harness.memory.scope import scope_from_runtime, thread_from_config
+from langmem_harness.middleware.turn_parts import Part, PartFinder, PartMark, find_entrance, is_nested
 from langmem_harness.middleware.turn_plan import find_leftovers, has_copies, newest_human
 from langmem_harness.threads.events import TurnEvent, messages_body
 from langmem_harness.threads.log import ThreadLog
@@ -21,8 +22,11 @@ from langmem_harness.window.messages import HASH_TAG, canonical_json, content_ha
 AGAIN = "~again:"
 """In the id of a turn that asks an answered one again, behind the id of that one."""
 
+_NO_THREAD = "durable turns need a thread_id in config['configurable']"
+
 PREFIX_KEY = "prefix"
 USER_KEY = "user"
+AGENT_KEY = "agent"
 
 
 class TurnState(AgentState[Any]):
@@ -44,6 +48,8 @@ class TurnMark:
         user_hash: Tagged hash of whose turn it is; None when no user was named.
         checkpoint_id: The checkpoint the caller told the run to start from; None for the newest.
         asked: Model calls of the turn so far.
+        agent: Name of the agent; None when it has none.
+        part: Which part of a turn it is, for an agent in a larger graph; None for an agent of its own.
     """
 
     turn_id: str
@@ -54,6 +60,8 @@ class TurnMark:
     user_hash: str | None
     checkpoint_id: str | None
     asked: int = 0
+    agent: str | None = None
+    part: PartMark | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -66,7 +74,8 @@ class TurnMark:
         if not isinstance(stored, Mapping):
             return None
         try:
-            return cls(**stored)
+            part = stored.get("part")
+            return cls(**{**stored, "part": None if part is None else PartMark(**part)})
         except TypeError:  # written by another version
             return None
 
@@ -97,17 +106,22 @@ class Turn:
 
     @property
     def is_asked_again(self) -> bool:
-        """Whether the caller asks an answered turn again."""
+        """Whether the caller asks an answered turn again, or a graph comes to an agent of it another way."""
+        if self.mark.part is not None:
+            return bool(self.mark.part.repeats)
         return AGAIN in self.turn_id and self.mark.given is None
 
     @property
     def is_variant(self) -> bool:
-        """Whether the same human message has other turns: on another branch, or by another user."""
+        """Whether the same human message has other turns: on another branch, by another user, or by another agent."""
+        if self.mark.part is not None:
+            return bool(self.mark.part.repeats)
         return self.mark.given is None and self.turn_id != self.mark.human_id
 
     def user_body(self, message: BaseMessage) -> dict[str, Any]:
         """The log entry of the human message."""
-        return {**messages_body([message]), PREFIX_KEY: self.mark.prefix_hash, USER_KEY: self.mark.user_hash}
+        facts = {PREFIX_KEY: self.mark.prefix_hash, USER_KEY: self.mark.user_hash, AGENT_KEY: self.mark.agent}
+        return {**messages_body([message]), **facts}
 
 
 def messages_in(state: Any) -> list[BaseMessage]:
@@ -142,12 +156,13 @@ class _Run:
     given: str | None
     user_hash: str | None
     checkpoint_id: str | None
-    is_nested: bool
+    agent: str | None
     begins: bool
 
     def goes_on(self, mark: TurnMark) -> bool:
         """Whether it goes on where a marked turn stopped; also when it is someone else who lets it go on."""
-        return self.given in (None, mark.given) and self.checkpoint_id in (None, mark.checkpoint_id)
+        is_same = self.given in (None, mark.given) and self.agent == mark.agent
+        return is_same and self.checkpoint_id in (None, mark.checkpoint_id)
 
     @classmethod
     def of(cls, context: Any, config: Mapping[str, Any], *, begins: bool) -> _Run:
@@ -157,12 +172,13 @@ class _Run:
         if given is not None and not str(given).strip():
             raise IdentityError(f"turn_id must not be blank, not {given!r}")
         # LangGraph takes the checkpoint the caller named out of a step's "configurable" and leaves it in the metadata.
-        checkpoint_id = (config.get("metadata") or {}).get("checkpoint_id")
+        metadata: Mapping[str, Any] = config.get("metadata") or {}
+        checkpoint_id, agent = metadata.get("checkpoint_id"), metadata.get("lc_agent_name")
         return cls(
             given=None if given is None else str(given),
             user_hash=user_hash(context, config),
             checkpoint_id=str(checkpoint_id) if checkpoint_id else None,
-            is_nested="|" in str(configurable.get("checkpoint_ns") or ""),  # an agent inside a tool or node of another
+            agent=str(agent) if agent else None,
             begins=begins,
         )
 
@@ -177,7 +193,45 @@ class TurnFinder:
 
     def __init__(self, log: ThreadLog, on_ask_again: Callable[[str, str], None]) -> None:
         self._log = log
+        self._parts = PartFinder(log)
         self._on_ask_again = on_ask_again
+
+    def begin_part(self, state: Any, context: Any, config: Mapping[str, Any]) -> tuple[Turn, Part] | None:
+        """The part of a turn that an agent in a larger graph begins; None when runs of that graph cannot be told apart.
+
+        Raises:
+            IdentityError: There is no thread id, or the turn id is blank.
+        """
+        messages = messages_in(state)
+        newest, thread_id = newest_human(messages), thread_from_config(config)
+        if newest is None:
+            return None
+        if thread_id is None:
+            raise IdentityError(_NO_THREAD)
+        human, run, entrance = newest[1], _Run.of(context, config, begins=True), find_entrance(config)
+        if entrance is None or (run.given is None and human.id is None):
+            return None
+        part = self._parts.begin(
+            thread_id,
+            str(human.id) if run.given is None else run.given,
+            entrance,
+            messages,
+            human,
+            user_hash=run.user_hash,
+            asks_again=run.checkpoint_id is not None,
+        )
+        mark = TurnMark(
+            turn_id=part.turn_id,
+            given=run.given,
+            human_id=human.id,
+            content_hash=content_hash(human),
+            prefix_hash=prefix_hash(messages[: newest[0]]),
+            user_hash=run.user_hash,
+            checkpoint_id=run.checkpoint_id,
+            agent=run.agent,
+            part=part.mark,
+        )
+        return Turn(thread_id=thread_id, mark=mark, since=(), human=human), part
 
     def find(self, state: Any, context: Any, config: Mapping[str, Any], *, begins: bool = False) -> Turn | None:
         """The turn a state is in; None when nobody said anything, or in words without an id.
@@ -192,6 +246,8 @@ class TurnFinder:
             IdentityError: There is no thread id, or the turn id is blank.
         """
         messages, mark = messages_in(state), None if begins else TurnMark.from_state(state)
+        if is_nested(config):
+            return _turn_of_part(thread_from_config(config), mark, messages)
         newest = newest_human(messages)
         if mark is not None and newest is not None and newest[1].id != mark.human_id:
             # Somebody spoke behind the marked message: another middleware in the middle of the turn, or a next turn.
@@ -203,7 +259,7 @@ class TurnFinder:
             return None
         thread_id = thread_from_config(config)
         if thread_id is None:
-            raise IdentityError("durable turns need a thread_id in config['configurable']")
+            raise IdentityError(_NO_THREAD)
         run = _Run.of(context, config, begins=begins)
         if spoken is None:
             return None if mark is None else _without_its_message(thread_id, mark, messages, run)
@@ -238,6 +294,8 @@ class TurnFinder:
             tool_hash: What is called and with what.
             number: How often the same was called before in this turn: the second call gets the second result.
         """
+        if turn.mark.part is not None:
+            return self._parts.earlier_result(turn.thread_id, turn.mark.part, tool_hash, number)
         stem = family_of(turn.turn_id) if turn.is_asked_again else str(turn.mark.human_id)
         start = stem + (AGAIN if turn.is_asked_again else "~")
         for other in self._log.turns(turn.thread_id):
@@ -271,10 +329,10 @@ class TurnFinder:
             prefix_hash=prefix_hash(before),
             user_hash=run.user_hash,
             checkpoint_id=run.checkpoint_id,
+            agent=run.agent,
         )
         if run.given is not None:
-            stem = f"{run.given}/{human.id}" if run.is_nested else run.given
-            found = replace(facts, turn_id=self._own_id(thread_id, stem, facts))
+            found = replace(facts, turn_id=self._own_id(thread_id, run.given, facts))
             return found if run.begins else self._logged(thread_id, found, human)
         turn_id = self._marked_id(thread_id, mark, facts, run) or self._own_id(thread_id, str(human.id), facts)
         if run.checkpoint_id is not None and self._lacks_its_answer(thread_id, turn_id, rest):
@@ -292,7 +350,7 @@ class TurnFinder:
 
     def _marked_id(self, thread_id: str, mark: TurnMark | None, facts: TurnMark, run: _Run) -> str | None:
         """Id of the turn in the state's mark, if this is a retry of it."""
-        if mark is None or mark.user_hash != facts.user_hash:
+        if mark is None or (mark.user_hash, mark.agent) != (facts.user_hash, facts.agent):
             return None
         if mark.prefix_hash == facts.prefix_hash:
             return mark.turn_id
@@ -307,6 +365,7 @@ class TurnFinder:
         if logged is None or _matches(logged, facts):
             return stem
         what = [facts.user_hash] if facts.given else [facts.content_hash, facts.prefix_hash, facts.user_hash]
+        what += [] if facts.agent is None else [facts.agent]
         return f"{stem}~{_short(canonical_json(what))}"
 
     def _lacks_its_answer(self, thread_id: str, turn_id: str, rest: Sequence[BaseMessage]) -> bool:
@@ -337,6 +396,18 @@ def _marked_human(messages: Sequence[BaseMessage], mark: TurnMark) -> tuple[int,
     return None
 
 
+def _turn_of_part(thread_id: str | None, mark: TurnMark | None, messages: Sequence[BaseMessage]) -> Turn | None:
+    """The part of a turn that an agent in a larger graph is in; None when it was begun without durable turns."""
+    if thread_id is None or mark is None or mark.part is None:
+        return None
+    start = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].id == mark.part.behind), None)
+    spoken = _marked_human(messages, mark)
+    if start is None:  # another middleware took it out in the middle of the turn
+        start = -1 if spoken is None else spoken[0]
+    human = None if spoken is None else spoken[1]
+    return Turn(thread_id=thread_id, mark=mark, since=messages[start + 1 :], human=human)
+
+
 def _without_its_message(thread_id: str, mark: TurnMark, messages: Sequence[BaseMessage], run: _Run) -> Turn:
     """The marked turn, when another middleware took its human message out of the state in the middle of it."""
     is_other = run.given not in (None, mark.given)
@@ -356,6 +427,8 @@ def _matches(logged: TurnEvent, facts: TurnMark) -> bool:
     """Whether a logged human message begins this turn. Logs of earlier versions say neither prefix nor user: any will
     do."""
     if logged.body.get(USER_KEY, facts.user_hash) != facts.user_hash:
+        return False
+    if logged.body.get(AGENT_KEY, facts.agent) != facts.agent:
         return False
     if facts.given is not None:
         return True  # the caller's key decides; other content under it is a conflict

@@ -19,12 +19,15 @@ from langgraph.types import Command
 from langmem_harness.driving import Ask, Body, adrive, computed, drive
 from langmem_harness.errors import ConfigurationError, TurnConflictError, TurnInProgressError
 from langmem_harness.events import EventCallback, TurnReplayed, emit
+from langmem_harness.memory.scope import thread_from_config
 from langmem_harness.middleware.structured_answers import STRUCTURED_KEY, structured_answer, structured_value
 from langmem_harness.middleware.turn_identity import Turn, TurnFinder, TurnState, messages_in, prefix_hash
+from langmem_harness.middleware.turn_parts import is_nested
 from langmem_harness.middleware.turn_plan import (
     ToolResult,
     call_hash,
     has_copies,
+    newest_human,
     occurrence,
     plan_retry,
     result_again,
@@ -153,6 +156,8 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     # -- beginning and end of a turn ----------------------------------------------------------------------------
 
     def _begin(self, state: Any, context: Any, config: Any) -> dict[str, Any] | None:
+        if is_nested(config):
+            return self._begin_part(state, context, config)
         turn = self._finder.find(state, context, config, begins=True)
         if turn is None or turn.human is None:
             return None
@@ -180,21 +185,38 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         update: dict[str, Any] = {"messages": list(plan.update), "durable_turn": turn.mark.to_dict()}
         if not plan.is_answered:
             return update
+        return self._answered(turn, update, events)
+
+    def _answered(self, turn: Turn, update: dict[str, Any], events: Sequence[TurnEvent]) -> dict[str, Any]:
         self._emit(turn, "answered")
         last = _last_structured(events)
         kept = {message.id for message in last.messages()} if last is not None else set()
-        if last is not None and any(message.id in kept for message in plan.update):
+        if last is not None and (turn.mark.part or any(message.id in kept for message in update["messages"])):
             # The state has no structured answer, and only the model step knows its type: it takes that from the log.
-            update["messages"] = [message for message in plan.update if message.id not in kept]
+            update["messages"] = [message for message in update["messages"] if message.id not in kept]
             update["durable_turn"]["asked"] = _number_of(last)
         else:
             update["jump_to"] = "end"
         return update
 
+    def _begin_part(self, state: Any, context: Any, config: Any) -> dict[str, Any] | None:
+        begun = self._finder.begin_part(state, context, config)
+        if begun is None:  # an earlier mark may be in the state of an agent that keeps it from turn to turn
+            human = newest_human(messages_in(state))
+            turn_id = "" if human is None else str(human[1].id)
+            event = TurnReplayed(thread_id=thread_from_config(config), turn_id=turn_id, action="passed_through")
+            emit(event, self._on_event)
+            return {"durable_turn": {}}
+        turn, part = begun
+        update: dict[str, Any] = {"messages": list(part.update), "durable_turn": turn.mark.to_dict()}
+        if not part.is_answered:
+            return update
+        return self._answered(turn, update, self._log.events(turn.thread_id, turn_id=turn.turn_id))
+
     def _end(self, state: Any, context: Any, config: Any) -> dict[str, Any] | None:
         turn = self._finder.find(state, context, config)
-        if turn is None:
-            return None
+        if turn is None or (turn.mark.part is not None and self._finder.is_done(turn.thread_id, turn.turn_id)):
+            return None  # an answered part may have said its logged answer again, as a copy
         answers = [
             event
             for event in self._log.events(turn.thread_id, turn_id=turn.turn_id)
@@ -223,7 +245,7 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                     supersedes=event.seq,
                 )
         self._log.append_event(turn.thread_id, turn.turn_id, "done", {})
-        if turn.human is None:
+        if turn.human is None or turn.mark.part is not None:
             return None
         messages = messages_in(state)
         prefix = prefix_hash(messages[: len(messages) - len(turn.since) - 1])

@@ -32,6 +32,9 @@ from langmem_harness.threads.log_report import LogReport, StoredEntry, check_cha
 from langmem_harness.window.messages import text_hash
 
 COMPONENT = "thread_log"
+
+PART_OF_KEY = "part_of"
+"""Of the body of a part's first entry: the turn that an agent of a larger graph had a part in."""
 MIGRATIONS: tuple[Migration, ...] = (
     """
     CREATE TABLE thread_events (
@@ -183,27 +186,28 @@ class ThreadLog:
     def turns(self, thread_id: str) -> list[TurnRecord]:
         """The turns of a thread, in order of their first entry."""
         with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT turn_id, max(kind = 'done'), count(*), min(seq), min(created_at), max(created_at) "
-                "FROM thread_events WHERE thread_id = ? GROUP BY turn_id ORDER BY min(seq)",
-                (thread_id,),
+            return _read_turns(connection, thread_id)
+
+    def parts(self, thread_id: str, turn_id: str) -> list[TurnRecord]:
+        """What the agents of a graph did in a turn, in order of their first entry: one for each pass of each agent."""
+        start, end = f"{turn_id}/", f"{turn_id}0"  # "0" is what comes behind "/"
+        with self._database.read() as connection:
+            firsts = connection.execute(
+                "SELECT turn_id, body FROM thread_events "
+                "WHERE thread_id = ? AND turn_id >= ? AND turn_id < ? AND kind = 'user'",
+                (thread_id, start, end),
             ).fetchall()
-        return [
-            TurnRecord(
-                turn_id=turn_id,
-                is_done=bool(is_done),
-                events=count,
-                first_seq=first_seq,
-                started_at=from_epoch_milliseconds(started),
-                updated_at=from_epoch_milliseconds(updated),
-            )
-            for turn_id, is_done, count, first_seq, started, updated in rows
-        ]
+            own = {part_id for part_id, body in firsts if json.loads(body).get(PART_OF_KEY) == turn_id}
+            return [record for record in _read_turns(connection, thread_id, start, end) if record.turn_id in own]
 
     def answer(self, thread_id: str, turn_id: str) -> BaseMessage | None:
-        """The answer of a turn, or None when it has none yet."""
+        """The answer of a turn, or None when it has none yet.
+
+        The answer of a turn of a graph with several agents is that of the part that began last.
+        """
         if self.get_event(thread_id, turn_id, "done") is None:
-            return None
+            parts = self.parts(thread_id, turn_id)
+            return self.answer(thread_id, parts[-1].turn_id) if parts and parts[-1].is_done else None
         said = reversed(self.messages(thread_id, turn_id=turn_id))
         return next((message for message in said if message.type == "ai"), None)
 
@@ -352,6 +356,29 @@ def find(connection: sqlite3.Connection, thread_id: str, turn_id: str, kind: str
         (thread_id, turn_id, kind),
     ).fetchone()
     return None if row is None else read_row(row)
+
+
+def _read_turns(
+    connection: sqlite3.Connection, thread_id: str, start: str | None = None, end: str | None = None
+) -> list[TurnRecord]:
+    """Turns of a thread with an id from `start` on and before `end`, in order of their first entry."""
+    between, ids = ("", ()) if start is None else (" AND turn_id >= ? AND turn_id < ?", (start, end))
+    rows = connection.execute(
+        "SELECT turn_id, max(kind = 'done'), count(*), min(seq), min(created_at), max(created_at) "
+        f"FROM thread_events WHERE thread_id = ?{between} GROUP BY turn_id ORDER BY min(seq)",
+        (thread_id, *ids),
+    ).fetchall()
+    return [
+        TurnRecord(
+            turn_id=turn_id,
+            is_done=bool(is_done),
+            events=count,
+            first_seq=first_seq,
+            started_at=from_epoch_milliseconds(started),
+            updated_at=from_epoch_milliseconds(updated),
+        )
+        for turn_id, is_done, count, first_seq, started, updated in rows
+    ]
 
 
 def read_row(row: tuple[Any, ...]) -> TurnEvent:
