@@ -173,7 +173,7 @@ def check_field(said: str, values: list[Any]) -> None:
         elif value == "boolean":
             assert count == sum(1 for each in values if isinstance(each, bool))
         else:
-            kinds = Counter(json.dumps(each) if isinstance(each, bool) else str(each) for each in values)
+            kinds = Counter(json.dumps(each) if isinstance(each, bool | None) else str(each) for each in values)
             assert count == kinds[value], (said, value)
 
 
