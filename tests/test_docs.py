@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from tests.memory.postgres import running_postgres
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -26,10 +29,14 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     namespace: dict[str, object] = {"__name__": "docs"}
-    for block in blocks:
-        line = text.count("\n", 0, block.start(1))
-        code = compile("\n" * line + block.group(1), str(page), "exec")  # errors name the line of the page
-        exec(code, namespace)  # noqa: S102 - our own pages
+    with ExitStack() as needed:
+        if "DATABASE_URL" in text:
+            pytest.importorskip("psycopg", reason="needs the extra postgres")
+            monkeypatch.setenv("DATABASE_URL", needed.enter_context(running_postgres()))
+        for block in blocks:
+            line = text.count("\n", 0, block.start(1))
+            code = compile("\n" * line + block.group(1), str(page), "exec")  # errors name the line of the page
+            exec(code, namespace)  # noqa: S102 - our own pages
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
