@@ -357,6 +357,15 @@ def test_without_a_user_the_recommended_stack_refuses_to_run() -> None:
         assert plain.invoke({"messages": [("user", "hello")]}, other)["messages"][-1].text == "fine"
 
 
+@pytest.mark.parametrize(
+    "fields", [{"user_id": ""}, {"user_id": " \u200b"}, {"user_id": None}, {"user_id": "ada", "tenant": ""}]
+)
+def test_a_context_without_a_user_is_refused_where_it_is_made(fields: dict[str, Any]) -> None:
+    with pytest.raises(IdentityError):
+        MemoryContext(**fields)
+    assert MemoryContext(user_id=7).user_id == 7  # type: ignore[arg-type,comparison-overlap]
+
+
 def test_the_stack_compacts_offloads_and_recalls_together(face: Face) -> None:
     events: list[str] = []
     big = "row of data, " * 4_000

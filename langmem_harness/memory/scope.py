@@ -35,6 +35,9 @@ class MemoryContext:
         agent: Name of the agent when each agent of a user has a memory of its own; None for a memory of the user.
         turn_id: The caller's idempotency key of this turn.
 
+    Raises:
+        IdentityError: A user, tenant or agent that is blank or no id; said here, where it is given.
+
     Example:
         >>> MemoryContext(user_id="ada").tenant
         'default'
@@ -44,6 +47,12 @@ class MemoryContext:
     tenant: str = DEFAULT_TENANT
     agent: str | None = None
     turn_id: str | None = None
+
+    def __post_init__(self) -> None:
+        id_text(self.user_id, "user")
+        id_text(self.tenant, "tenant")
+        if self.agent is not None:
+            id_text(self.agent, "agent")
 
 
 @dataclass(frozen=True, kw_only=True)

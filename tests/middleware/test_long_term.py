@@ -165,7 +165,9 @@ def test_a_resumed_turn_shows_the_same_block_and_checkpoints_hold_no_memory_text
 @pytest.mark.parametrize("mode", ["tools", "inject", "both"])
 def test_no_user_is_an_error_in_every_mode(how: str, mode: str) -> None:
     agent, model = agent_with(["never"], new_store(), mode=mode)
-    for context in (MemoryContext(user_id=" "), None):
+    emptied = MemoryContext(user_id="ada")
+    emptied.user_id = " "
+    for context in (emptied, None):
         with pytest.raises(IdentityError):
             play(agent, how, "Hello", context=context)
     assert model.requests == []
