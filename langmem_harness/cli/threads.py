@@ -17,10 +17,11 @@ from langmem_harness.cli.printing import cell, plain
 from langmem_harness.errors import NotFoundError, StorageUnavailableError
 from langmem_harness.memory import LongTermMemory
 from langmem_harness.memory.scope import DEFAULT_TENANT, MemoryScope
-from langmem_harness.sqlite import Database
+from langmem_harness.sqlite import MEMORY_LOCATION, Database, holds_component
 from langmem_harness.store import FaissStore
 from langmem_harness.threads import Retention, SqliteCheckpointer, ThreadLog, import_langgraph_file
-from langmem_harness.threads.archiving import restore_archive
+from langmem_harness.threads.archiving import restore_archive, write_archive
+from langmem_harness.threads.log import COMPONENT as LOG_TABLES
 
 app = typer.Typer(help="List, show, verify, archive, erase and import threads.", no_args_is_help=True)
 
@@ -129,7 +130,7 @@ def archive(
 ) -> None:
     """Write a thread's log and checkpoints to a file; nothing is deleted."""
     with _opened(memory) as (saver, log):
-        lines = Retention(checkpointer=saver, thread_log=log).archive(thread_id, file, overwrite=force)
+        lines = write_archive(thread_id, file, checkpointer=saver, thread_log=log, overwrite=force)
     typer.echo(f"{lines} lines written to {plain(str(file))}")
 
 
@@ -215,6 +216,8 @@ def _opened(memory: Path, *, create: bool = False) -> Iterator[tuple[SqliteCheck
     database = Database(path, synchronous="full")
     try:
         saver = SqliteCheckpointer(database)
-        yield saver, ThreadLog(database)
+        has_log = not database.read_only or holds_component(path, LOG_TABLES)
+        with ThreadLog(database if has_log else MEMORY_LOCATION) as log:  # without tables nothing was logged
+            yield saver, log
     finally:
         database.close()

@@ -12,10 +12,14 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from typer.testing import CliRunner
 
+from langmem_harness import open_memory
 from langmem_harness.cli.threads import app
 from langmem_harness.errors import NotFoundError, StorageUnavailableError, TurnConflictError
+from langmem_harness.memory import LongTermMemory, MemoryScope
+from langmem_harness.testing import DeterministicEmbeddings
 from langmem_harness.threads import SqliteCheckpointer, ThreadLog
 from langmem_harness.threads.events import messages_body
+from tests.unprivileged import run_unprivileged
 
 
 @pytest.fixture
@@ -121,6 +125,76 @@ def test_erase_a_user(memory: Path) -> None:
     assert json.loads(run("erase", "--user", "ada", "--tenant", "acme", "--memory", memory, "--yes"))["counts"] == {}
     threads = [row["thread_id"] for row in json.loads(run("list", "--memory", memory, "--json"))]
     assert threads == ["bob's", "both", "saved", "shared"]
+
+
+READING = """
+import json, os, sys
+from pathlib import Path
+from typer.testing import CliRunner
+from langmem_harness import open_memory
+from langmem_harness.cli.main import app
+from langmem_harness.errors import StorageUnavailableError
+from langmem_harness.testing import DeterministicEmbeddings
+
+folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+known = sorted(os.listdir(folder))
+
+def run(line):
+    words = [{"FOLDER": str(folder), "ALONE": str(folder / "alone.sqlite")}.get(word, word) for word in line.split()]
+    return CliRunner().invoke(app, words)
+
+for line in (
+    "threads list --memory FOLDER",
+    "threads show both --memory FOLDER",
+    "threads verify --memory FOLDER",
+    f"threads archive both {out}/both.jsonl --memory FOLDER",
+    "threads list --memory ALONE",
+    "threads show t --memory ALONE",
+    f"threads archive t {out}/t.jsonl --memory ALONE",
+    "memories list --memory FOLDER --user ada",
+    "memories search tea --memory FOLDER --user ada",
+    f"memories export {out}/ada.jsonl --memory FOLDER --user ada",
+    "store stats FOLDER",
+    "store verify FOLDER",
+):
+    done = run(line)
+    assert done.exit_code == 0, (line, done.output, done.exception)
+for line in (
+    "threads erase both --yes --memory FOLDER",
+    "threads erase --user ada --yes --memory FOLDER",
+    f"threads restore {out}/both.jsonl --memory FOLDER",
+    "memories forget --all --yes --memory FOLDER --user ada",
+    "store vacuum FOLDER",
+):
+    done = run(line)
+    assert done.exit_code, line
+    assert "read-only" in f"{done.exception} {done.output}", (line, done.output, done.exception)
+with open_memory(folder, embeddings=DeterministicEmbeddings()) as memory:
+    (found,) = memory.store.search(("notes",), query="green tea")
+    assert found.retrieval == "hybrid", found
+    assert memory.checkpointer.get_tuple({"configurable": {"thread_id": "both"}}) is not None
+    try:
+        memory.store.put(("notes",), "k", {"text": "new"})
+    except StorageUnavailableError:
+        print("refused")
+assert sorted(os.listdir(folder)) == known
+"""
+
+
+def test_a_folder_that_cannot_be_written_is_shown_and_left_as_it_is(memory: Path, tmp_path: Path) -> None:
+    with open_memory(memory, embeddings=DeterministicEmbeddings()) as opened:
+        LongTermMemory(opened.store).upsert(MemoryScope(user="ada"), "Ada likes green tea.", explicit=True)
+        opened.store.put(("notes",), "tea", {"text": "green tea"})
+    with SqliteCheckpointer(memory / "alone.sqlite") as saver:  # a file that never had a log
+        build(saver).invoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": "t"}})
+    for file in memory.iterdir():
+        file.chmod(0o444)
+    memory.chmod(0o555)
+    (tmp_path / "out").mkdir()
+    try:
+        assert run_unprivileged(READING, memory, tmp_path / "out") == "refused\n"
+    finally:
+        memory.chmod(0o755)
 
 
 def test_import(tmp_path: Path) -> None:
