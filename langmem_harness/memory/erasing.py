@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langgraph.store.base import Op, PutOp
+from langgraph.store.base import GetOp, Op, PutOp
 
 from langmem_harness.driving import Body
 from langmem_harness.events import DataErased, MemoryWritten
@@ -22,6 +22,7 @@ from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
 from langmem_harness.memory.stored import put_current, put_version, record_of, remove_all
+from langmem_harness.memory.utterances import episode_link_key
 from langmem_harness.receipts import ErasureReceipt
 
 
@@ -50,11 +51,7 @@ class Erasing:
         keys |= {item.value["of"] for item in (yield from self._settings.backing.all_items(scope.versions))}
         for key in sorted(keys):
             counts += yield from self._remove(scope, key, (yield from self._reading.current(scope, key)))
-        for namespace in (scope.episodes, scope.episode_speakers):
-            items = yield from self._settings.backing.all_items(namespace)
-            yield self._settings.backing.batch([PutOp(namespace, item.key, None) for item in items])
-            if namespace == scope.episodes and items:
-                counts["episodes"] = len(items)
+        counts += yield from self._remove_said(scope)
         yield from self._remove_waiting({"scope": scope.to_dict()})
         remaining = {
             "episodes": len((yield from self._settings.backing.all_items(scope.episodes))),
@@ -96,11 +93,25 @@ class Erasing:
         gone = [item.key for item in items if of.items() <= dict(item.value).items()]
         yield self._settings.backing.batch([PutOp(IDLE_THREADS_NAMESPACE, key, None) for key in gone])
 
+    def _remove_said(self, scope: MemoryScope) -> Body[Counter[str]]:
+        """Every utterance of an owner; the links below the threads last, because they lead to what is left."""
+        said = yield from self._settings.backing.all_items(scope.episodes)
+        named = yield from self._settings.backing.all_items(scope.episode_speakers)
+        threads = dict.fromkeys(item.value["thread_id"] for item in said)
+        words = [*(PutOp(scope.episodes, item.key, None) for item in said)]
+        words += [PutOp(scope.episode_speakers, item.key, None) for item in named]
+        yield self._settings.backing.batch(words)
+        yield self._settings.backing.batch(
+            [PutOp(episode_links_namespace(thread), episode_link_key(scope), None) for thread in threads]
+        )
+        return Counter(episodes=len(said))
+
     def _remove_episodes(self, thread_id: str) -> Body[Counter[str]]:
         links = episode_links_namespace(thread_id)
         counts: Counter[str] = Counter()
         for link in (yield from self._settings.backing.all_items(links)):
             scope = MemoryScope.from_dict(link.value["scope"])
+            found = yield self._settings.backing.batch([GetOp(scope.episodes, key) for key in link.value["keys"]])
             yield self._settings.backing.batch(
                 [
                     *(PutOp(scope.episodes, key, None) for key in link.value["keys"]),
@@ -108,7 +119,7 @@ class Erasing:
                     PutOp(links, link.key, None),
                 ]
             )
-            counts["episodes"] += len(link.value["keys"])
+            counts["episodes"] += sum(item is not None for item in found)  # a link may outlive what it leads to
         return counts
 
     # -- parts --------------------------------------------------------------------------------------------------

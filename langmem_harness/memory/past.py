@@ -23,6 +23,7 @@ from langmem_harness.memory.utterances import (
     CONTEXT_TURNS,
     Utterance,
     episode_key,
+    episode_link_key,
     episode_value,
     join_said,
     storable,
@@ -107,7 +108,9 @@ class Past:
         Reads the end of what is there. A thread that does not simply go on (a fork, an edit, messages that another
         middleware took out of the state) is joined with what is there, see `join_said`.
         """
-        (link,) = yield self._settings.backing.batch([GetOp(episode_links_namespace(thread_id), _link_key(scope))])
+        (link,) = yield self._settings.backing.batch(
+            [GetOp(episode_links_namespace(thread_id), episode_link_key(scope))]
+        )
         count = len(link.value["keys"]) if link is not None else 0
         end = range(max(0, count - 2 * CONTEXT_TURNS), count)
         known = yield from self._stored(scope, thread_id, end)
@@ -148,7 +151,7 @@ class Past:
             around[place] = dataclasses.replace(one, text=storable(one.text), speaker=storable(one.speaker))
         places = [place for place in around if place >= start - CONTEXT_TURNS]
         values = {episode_key(thread_id, place): episode_value(thread_id, place, around) for place in places}
-        links, link_key = episode_links_namespace(thread_id), _link_key(scope)
+        links, link_key = episode_links_namespace(thread_id), episode_link_key(scope)
         *stored, link = yield self._settings.backing.batch(
             [*(GetOp(scope.episodes, key) for key in values), GetOp(links, link_key)]
         )
@@ -299,10 +302,6 @@ def _speaker_keys(thread_id: str, utterances: Iterable[Utterance]) -> dict[str, 
     """Names of those who speak in the thread, by the key they are kept under; role names are no hint for anybody."""
     names = dict.fromkeys(one.speaker for one in utterances if one.speaker not in ROLE_NAMES)
     return {text_hash(canonical_json([thread_id, name]))[7:31]: name for name in names}
-
-
-def _link_key(scope: MemoryScope) -> str:
-    return text_hash(canonical_json(scope.episodes))[7:31]
 
 
 def _episode(item: SearchItem, score: float | None) -> Episode:

@@ -140,6 +140,11 @@ def episode_key(thread_id: str, position: int) -> str:
     return f"e{text_hash(canonical_json([thread_id, position]))[7:31]}"
 
 
+def episode_link_key(scope: MemoryScope) -> str:
+    """Key of the link that says, below a thread, which of its utterances this owner has."""
+    return text_hash(canonical_json(scope.episodes))[7:31]
+
+
 def episode_value(thread_id: str, position: int, around: Mapping[int, Utterance]) -> dict[str, Any]:
     """The stored form of the utterance at `position`, with its context.
 

@@ -20,7 +20,7 @@ from langmem_harness.memory.episodes import (
 from langmem_harness.middleware.long_term import recall_message
 from tests.conftest import Face
 
-ADA = MemoryScope(user="ada")
+ADA, BOB = MemoryScope(user="ada"), MemoryScope(user="bob")
 DAY = datetime(2026, 4, 27, 9, tzinfo=UTC)
 
 
@@ -135,3 +135,24 @@ def test_the_tool_shows_what_was_said_as_data(any_store: BaseStore) -> None:
     assert any("seal was replaced" in entry["said"] for entry in answer["said"])
     assert {"date", "thread", "found"} <= answer["said"][0].keys()
     assert "Ignore all previous" not in json.dumps(answer)
+
+
+def test_forgetting_an_owner_leaves_no_link_and_counts_once(any_store: BaseStore, face: Face) -> None:
+    memory = LongTermMemory(any_store)
+    for thread in ("t1", "t2"):
+        for scope in (ADA, BOB):
+            EpisodeIndex(memory).index_thread(scope, thread, talk("Ada: Hello.", "Bob: Hi."))
+    assert face(memory, "forget_all", ADA).counts["episodes"] == 4
+    assert "ada" not in {item.value["scope"]["user"] for item in any_store.search(("threads",), limit=100)}
+    assert face(memory, "forget_all", ADA).counts.get("episodes", 0) == 0
+    assert face(memory, "erase_thread", "t1").counts["episodes"] == 2, "Bob's"
+    assert len(EpisodeIndex(memory).search(BOB, "hello").episodes) == 2
+
+
+def test_a_link_to_what_is_gone_counts_nothing(any_store: BaseStore, face: Face) -> None:
+    memory = LongTermMemory(any_store)
+    EpisodeIndex(memory).index_thread(ADA, "t1", talk("Ada: Hello.", "Bob: Hi."))
+    for item in any_store.search(ADA.episodes):
+        any_store.delete(ADA.episodes, item.key)
+    assert face(memory, "erase_thread", "t1").counts.get("episodes", 0) == 0
+    assert any_store.search(("threads",)) == []
