@@ -111,7 +111,7 @@ class StoreEmbedder:
         return found
 
     def embed(self, request: EmbedRequest) -> EmbedAnswer:
-        """Ask in a worker thread, so that a slow model costs `timeout_seconds` and no more; without a limit, in this one."""
+        """Ask in a worker thread, so that a slow model costs `timeout_seconds` and no more; without a limit, here."""
         blocked = self._breaker.reason(request.forced)
         if blocked is not None:
             return EmbedAnswer(problem=blocked)
