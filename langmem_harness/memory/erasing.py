@@ -17,6 +17,7 @@ from langmem_harness.layout import (
     memory_links_namespace,
     promotion_namespace,
 )
+from langmem_harness.memory.past import Past
 from langmem_harness.memory.reading import Reading, not_found
 from langmem_harness.memory.records import MemoryRecord
 from langmem_harness.memory.scope import MemoryScope
@@ -32,13 +33,16 @@ class Erasing:
     def __init__(self, settings: MemorySettings, reading: Reading) -> None:
         self._settings = settings
         self._reading = reading
+        self._past = Past(settings)
 
     def delete(self, scope: MemoryScope, key: str) -> Body[ErasureReceipt]:
-        """Forget one memory with its history and the links to it."""
+        """Forget one memory with its history, the links to it, and what was said in the messages it rests on."""
         current = yield from self._reading.current(scope, key)
         if current is None:
             raise not_found(key)
+        said = yield from self._forget_said(scope, [current, *(yield from self._reading.versions(scope, key))])
         counts = yield from self._remove(scope, key, current)
+        counts.update(said)
         left = yield from self._reading.current(scope, key)
         versions = yield from self._reading.versions(scope, key)
         remaining = {"memories": int(left is not None), "versions": len(versions)}
@@ -92,6 +96,17 @@ class Erasing:
         items = yield from self._settings.backing.all_items(IDLE_THREADS_NAMESPACE)
         gone = [item.key for item in items if of.items() <= dict(item.value).items()]
         yield self._settings.backing.batch([PutOp(IDLE_THREADS_NAMESPACE, key, None) for key in gone])
+
+    def _forget_said(self, scope: MemoryScope, statements: Sequence[MemoryRecord]) -> Body[Counter[str]]:
+        """Else the next thread would be told in the user's words what it must not know any more."""
+        cited: dict[str, set[str]] = {}
+        for source in (source for statement in statements for source in statement.sources):
+            if source.thread_id is not None and source.message_id is not None:
+                cited.setdefault(source.thread_id, set()).add(source.message_id)
+        counts: Counter[str] = Counter()
+        for thread_id, message_ids in cited.items():
+            counts["episodes"] += yield from self._past.forget(scope, thread_id, message_ids)
+        return +counts
 
     def _remove_said(self, scope: MemoryScope) -> Body[Counter[str]]:
         """Every utterance of an owner; the links below the threads last, because they lead to what is left."""

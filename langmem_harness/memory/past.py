@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from langgraph.store.base import GetOp, Item, Op, PutOp, SearchItem, SearchOp
 
@@ -126,6 +126,27 @@ class Past:
         known = {place: before[place] for place in range(max(0, kept - 2 * CONTEXT_TURNS), kept)}
         return (yield from self._write(scope, thread_id, joined, start=kept, known=known))
 
+    def forget(self, scope: MemoryScope, thread_id: str, message_ids: Collection[str]) -> Body[int]:
+        """Take the words of these messages out of a thread and of the contexts around; how many had words.
+
+        Their places stay, so that the thread does not bring them back when it grows or is written again.
+        """
+        (link,) = yield self._settings.backing.batch(
+            [GetOp(episode_links_namespace(thread_id), episode_link_key(scope))]
+        )
+        around = yield from self._stored(scope, thread_id, range(0 if link is None else len(link.value["keys"])))
+        gone = [place for place, one in around.items() if one.message_id in message_ids and one.text]
+        around.update({place: dataclasses.replace(around[place], text="") for place in gone})
+        near = {place + step for place in gone for step in range(-CONTEXT_TURNS, CONTEXT_TURNS + 1)}
+        values = [episode_value(thread_id, place, around) for place in sorted(near.intersection(around))]
+        if values:
+            writes: list[Op] = [
+                PutOp(scope.episodes, episode_key(thread_id, value["position"]), value, self._fields(value))
+                for value in values
+            ]
+            yield from self._put([], writes)
+        return len(gone)
+
     def _stored(self, scope: MemoryScope, thread_id: str, places: Iterable[int]) -> Body[dict[int, Utterance]]:
         wanted = list(places)
         if not wanted:
@@ -149,12 +170,17 @@ class Past:
         around = dict(known)
         for place, one in enumerate(clean, start=start):
             around[place] = dataclasses.replace(one, text=storable(one.text), speaker=storable(one.speaker))
-        places = [place for place in around if place >= start - CONTEXT_TURNS]
-        values = {episode_key(thread_id, place): episode_value(thread_id, place, around) for place in places}
+        places = {episode_key(thread_id, place): place for place in around if place >= start - CONTEXT_TURNS}
         links, link_key = episode_links_namespace(thread_id), episode_link_key(scope)
         *stored, link = yield self._settings.backing.batch(
-            [*(GetOp(scope.episodes, key) for key in values), GetOp(links, link_key)]
+            [*(GetOp(scope.episodes, key) for key in places), GetOp(links, link_key)]
         )
+        forgotten = {item.value["message_id"] for item in stored if item is not None and not item.value["said"]}
+        around = {
+            place: dataclasses.replace(one, text="") if one.message_id in forgotten else one
+            for place, one in around.items()
+        }
+        values = {key: episode_value(thread_id, place, around) for key, place in places.items()}
         keys = [episode_key(thread_id, place) for place in range(len(utterances))]
         gone = [] if link is None else sorted({*link.value["keys"]}.difference(keys))  # the thread was cut
         changed = [
@@ -175,8 +201,13 @@ class Past:
         self._settings.emit(EpisodesWritten(items=len(changed), thread_id=thread_id))
         return len(changed)
 
-    def _fields(self, value: Mapping[str, Any]) -> list[str]:
-        """Both; LangGraph's in-memory store refuses the same text twice, which a lone utterance and its context are."""
+    def _fields(self, value: Mapping[str, Any]) -> list[str] | Literal[False]:
+        """Both, and none of what was forgotten.
+
+        LangGraph's in-memory store refuses the same text twice, which a lone utterance and its context are.
+        """
+        if not value["said"]:
+            return False
         is_alone = value["context"] == value["text"]
         return ["text"] if is_alone and not self._settings.backing.says_how else ["text", "context"]
 
@@ -231,6 +262,7 @@ class Past:
             degraded = degraded or NO_INDEX
             if not backing.lists_newest_first:
                 items = yield from backing.all_items(scope.episodes, filter)
+        items = [item for item in items if item.value["said"]]  # some stores also list what they do not search
         episodes = [_episode(item, score) for item, score in self._ranked(items, named)[:top_k]]
         if neighbours:
             episodes = yield from self._with_neighbours(scope, episodes, neighbours)
@@ -271,7 +303,9 @@ class Past:
                 neighbours=tuple(
                     utterance_of(item.value)
                     for offset in range(-count, count + 1)
-                    if (item := found.get((episode.thread_id, episode.position + offset))) is not None and offset
+                    if (item := found.get((episode.thread_id, episode.position + offset))) is not None
+                    and offset
+                    and item.value["said"]
                 ),
             )
             for episode in episodes

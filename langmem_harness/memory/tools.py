@@ -207,10 +207,14 @@ def _list(call: _Call, arguments: ListMemories) -> Body[str]:
 
 def _forget(call: _Call, arguments: ForgetMemory) -> Body[str]:
     try:
-        yield from call.memory.erasing.delete(call.scope, arguments.id)
+        receipt = yield from call.memory.erasing.delete(call.scope, arguments.id)
     except NotFoundError:
         return json_line({"status": "not_found", "hint": "search_memory and list_memories show the ids"})
-    return json_line({"status": "forgotten", "id": arguments.id})
+    answer: dict[str, object] = {"status": "forgotten", "id": arguments.id}
+    if said := receipt.counts.get("episodes", 0):
+        hint = "other messages of earlier conversations may still mention it; they go with their conversation"
+        answer |= {"messages_forgotten": said, "hint": hint}
+    return json_line(answer)
 
 
 def _search_history(call: _Call, arguments: SearchHistory, *, top_k: int) -> Body[str]:

@@ -36,7 +36,7 @@ class Utterance:
     Attributes:
         message_id: Identity of the message.
         speaker: Name of the person or agent; ``"user"`` and ``"assistant"`` when they have none.
-        text: What was said.
+        text: What was said; empty once it was forgotten.
         said_at: When; aware UTC.
     """
 
@@ -146,7 +146,7 @@ def episode_link_key(scope: MemoryScope) -> str:
 
 
 def episode_value(thread_id: str, position: int, around: Mapping[int, Utterance]) -> dict[str, Any]:
-    """The stored form of the utterance at `position`, with its context.
+    """The stored form of the utterance at `position`, with its context; one that was forgotten has no words in any.
 
     Args:
         thread_id: Its thread.
@@ -156,8 +156,10 @@ def episode_value(thread_id: str, position: int, around: Mapping[int, Utterance]
     one = around[position]
     places = range(position - CONTEXT_TURNS, position + CONTEXT_TURNS + 1)
     return {
-        "text": searched_text(one),
-        "context": join_parts(searched_text(around[place]) for place in places if place in around),
+        "text": searched_text(one) if one.text else "",
+        "context": join_parts(
+            searched_text(around[place]) for place in places if place in around and around[place].text
+        ),
         "said": one.text,
         "speaker": one.speaker,
         "said_at": one.said_at.isoformat(),

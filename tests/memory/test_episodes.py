@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
+from langmem_harness.driving import drive
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.memory import LongTermMemory, MemoryScope
 from langmem_harness.memory.episodes import (
@@ -17,6 +19,8 @@ from langmem_harness.memory.episodes import (
     Utterance,
     utterances_of,
 )
+from langmem_harness.memory.past import Past
+from langmem_harness.memory.records import MemorySource
 from langmem_harness.middleware.long_term import recall_message
 from tests.conftest import Face
 
@@ -156,3 +160,33 @@ def test_a_link_to_what_is_gone_counts_nothing(any_store: BaseStore, face: Face)
         any_store.delete(ADA.episodes, item.key)
     assert face(memory, "erase_thread", "t1").counts.get("episodes", 0) == 0
     assert any_store.search(("threads",)) == []
+
+
+def test_forgetting_a_memory_takes_the_words_it_rests_on_out_of_history(any_store: BaseStore, face: Face) -> None:
+    memory = LongTermMemory(any_store)
+    index = EpisodeIndex(memory)
+    index.index_thread(ADA, "t1", THREAD)
+    source = MemorySource(thread_id="t1", message_id="m2", quote="forty euros")
+    key = memory.upsert(ADA, "The seal costs forty euros.", source=source, explicit=True).record.key  # type: ignore[union-attr]
+    assert face(memory, "delete", ADA, key).counts == {"memories": 1, "versions": 0, "episodes": 1}
+
+    def everything() -> str:
+        return repr([item.value for item in any_store.search(ADA.episodes, limit=100)])
+
+    assert "forty" not in everything(), "nor in the contexts of its neighbours"
+    grown = [*THREAD, Utterance(message_id="m5", speaker="Mel", text="See you on Friday.", said_at=DAY)]
+    longer = [*grown, Utterance(message_id="m6", speaker="Caro", text="Good night.", said_at=DAY)]
+    again: list[Callable[[], int]] = [
+        lambda: 0,
+        lambda: face(index, "index_thread", ADA, "t1", grown),
+        lambda: drive(Past(memory.settings).extend(ADA, "t1", longer)),
+        lambda: drive(Past(memory.settings).extend(ADA, "t1", longer[2:])),
+    ]
+    for write in again:
+        write()
+        found = face(index, "search", ADA, "What does the new seal cost?", top_k=20, neighbours=2).episodes
+        said = {one.text for each in found for one in (each.utterance, *each.neighbours)}
+        assert len(found) == len(said) >= 4
+        assert "" not in said
+        assert "forty" not in everything()
+    assert face(memory, "erase_thread", "t1").counts["episodes"] == 7, "its place is still there"

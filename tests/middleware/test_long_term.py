@@ -544,3 +544,20 @@ def test_the_block_is_within_its_numbers_and_its_budget() -> None:
         layers = [entry["found"].split("/")[0] for entry in entries]
         counts = {layer: layers.count(layer) for layer in layers}
         assert counts == {"semantic": 3, "recent": 2, "summary": 2, "history": 3}
+
+
+@pytest.mark.parametrize("how", RUNS)
+def test_what_is_forgotten_is_not_recalled_from_history_either(how: str) -> None:
+    store = new_store()
+    agent, _ = history_agent([call("save_memory", text="The user is allergic to peanuts."), "Noted."], store)
+    play(agent, how, "I am allergic to peanuts.")
+    (record,) = LongTermMemory(store).list(ADA)
+    agent, model = history_agent([call("forget_memory", id=record.key), "Done."], store)
+    play(agent, how, "Forget that, please.", thread_id="t2")
+    answer = tool_answer(model)
+    assert answer["status"] == "forgotten"
+    assert answer["messages_forgotten"] == 1
+    assert "may still mention" in answer["hint"]
+    agent, model = history_agent(["Nothing."], store)
+    play(agent, how, "What am I allergic to?", thread_id="t3")
+    assert "peanuts" not in "".join(message.text for message in model.requests[-1])
