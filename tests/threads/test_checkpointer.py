@@ -397,15 +397,16 @@ def start_writer(path: Path, thread_id: str, turns: int) -> subprocess.Popen[str
 def test_two_processes_and_kill_nine(tmp_path: Path) -> None:
     path = tmp_path / "threads.sqlite"
     with SqliteCheckpointer(path) as saver:
-        patient, victim = start_writer(path, "a", 12), start_writer(path, "b", 10_000)
+        graph = build(saver)
+        victim = start_writer(path, "b", 10_000)
         assert victim.stdout is not None
-        for _ in range(5):
+        victim.stdout.readline()
+        for number in range(12):  # both write the file at once
+            graph.invoke(ask(f"{number}"), {"configurable": {"thread_id": "a"}})
+        for _ in range(4):
             victim.stdout.readline()
         os.kill(victim.pid, 9)
         victim.communicate()
-        patient.communicate()
-        assert patient.returncode == 0
-        graph = build(saver)
         assert len(graph.get_state({"configurable": {"thread_id": "a"}}).values["messages"]) == 24
         survived: Any = {"configurable": {"thread_id": "b"}}
         assert len(graph.get_state(survived).values["messages"]) >= 9

@@ -130,16 +130,21 @@ def test_many_threads_write_in_strict_order(log: ThreadLog) -> None:
 def test_two_processes_write_one_thread(tmp_path: Path) -> None:
     path = tmp_path / "threads.sqlite"
     code = textwrap.dedent(f"""
-        import sys
         from langmem_harness.threads import ThreadLog
         with ThreadLog({str(path)!r}) as log:
+            print("ready", flush=True)
             for n in range(60):
-                log.append_event("t", f"{{sys.argv[1]}} {{n}}", "note", {{}})
+                log.append_event("t", f"theirs {{n}}", "note", {{}})
                 log.append_event("t", f"both {{n}}", "note", {{}})
     """)
-    processes = [subprocess.Popen([sys.executable, "-c", code, name]) for name in ("a", "b")]
-    assert [process.wait() for process in processes] == [0, 0]
     with ThreadLog(path) as log:
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            for n in range(60):
+                log.append_event("t", f"ours {n}", "note", {})
+                log.append_event("t", f"both {n}", "note", {})
+        assert other.returncode == 0
         assert [event.seq for event in log.events("t")] == list(range(1, 181))
         assert log.verify("t").is_intact
 
