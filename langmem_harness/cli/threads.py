@@ -21,6 +21,7 @@ from langmem_harness.sqlite import MEMORY_LOCATION, Database, holds_component
 from langmem_harness.store import FaissStore
 from langmem_harness.threads import Retention, SqliteCheckpointer, ThreadLog, import_langgraph_file
 from langmem_harness.threads.archiving import restore_archive, write_archive
+from langmem_harness.threads.facts import as_stored
 from langmem_harness.threads.log import COMPONENT as LOG_TABLES
 
 app = typer.Typer(help="List, show, verify, archive, erase and import threads.", no_args_is_help=True)
@@ -28,8 +29,14 @@ app = typer.Typer(help="List, show, verify, archive, erase and import threads.",
 THREADS_FILE = "threads.sqlite"
 MEMORY_FILE = "memory.sqlite"
 
+
+def _checked(thread_id: str | None) -> str | None:
+    """Bytes that are no text come from the shell as lone surrogates: no thread can have that id."""
+    return None if thread_id is None else as_stored(thread_id)
+
+
 Location = Annotated[Path, typer.Option("--memory", help="A folder made by open_memory, or its threads file.")]
-ThreadId = Annotated[str, typer.Argument(help="The conversation.")]
+ThreadId = Annotated[str, typer.Argument(help="The conversation.", callback=_checked)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 HERE = Path("agent_memory")
 
@@ -83,7 +90,9 @@ def show(thread_id: ThreadId, memory: Location = HERE, as_json: AsJson = False) 
 
 @app.command()
 def verify(
-    thread_id: Annotated[str | None, typer.Argument(help="One conversation; all when left out.")] = None,
+    thread_id: Annotated[
+        str | None, typer.Argument(help="One conversation; all when left out.", callback=_checked)
+    ] = None,
     memory: Location = HERE,
     as_json: AsJson = False,
 ) -> None:
@@ -145,7 +154,9 @@ def restore(file: Annotated[Path, typer.Argument(help="A file written by archive
 
 @app.command()
 def erase(
-    thread_id: Annotated[str | None, typer.Argument(help="The conversation; or name its owner with --user.")] = None,
+    thread_id: Annotated[
+        str | None, typer.Argument(help="The conversation; or name its owner with --user.", callback=_checked)
+    ] = None,
     memory: Location = HERE,
     user: Annotated[str | None, typer.Option(help="Erase everything of this user instead of one thread.")] = None,
     tenant: Annotated[str, typer.Option(help="The user's tenant.")] = DEFAULT_TENANT,
@@ -162,8 +173,9 @@ def erase(
     scope = None if user is None else MemoryScope(tenant=tenant, user=user, agent=agent)
     with _opened(memory) as (saver, log), ExitStack() as stack:
         store = None
-        if (memory / MEMORY_FILE).is_file():
-            store = stack.enter_context(FaissStore(memory / MEMORY_FILE))
+        store_file = (memory.parent if memory.name == THREADS_FILE else memory) / MEMORY_FILE
+        if store_file.is_file():
+            store = stack.enter_context(FaissStore(store_file))
         retention = Retention(
             checkpointer=saver,
             thread_log=log,
@@ -210,7 +222,10 @@ def _opened(memory: Path, *, create: bool = False) -> Iterator[tuple[SqliteCheck
     is_file = memory.suffix in (".sqlite", ".db") or memory.is_file()
     path = memory if is_file else memory / THREADS_FILE
     if create:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageUnavailableError(f"{str(path.parent)!r} cannot be created: {error.strerror}") from error
     elif not path.is_file():
         raise StorageUnavailableError(f"there is no threads file at {str(path)!r}: name one with --memory")
     database = Database(path, synchronous="full")

@@ -23,12 +23,21 @@ def thread_id_of(config: RunnableConfig) -> str:
     Raises:
         IdentityError: It cannot be stored as text.
     """
-    thread_id = str(config["configurable"]["thread_id"])
+    return as_stored(config["configurable"]["thread_id"])
+
+
+def as_stored(thread_id: object) -> str:
+    """A thread id as the files have it: LangGraph lets it be a number or a UUID.
+
+    Raises:
+        IdentityError: It cannot be stored as text.
+    """
+    text = str(thread_id)
     try:
-        thread_id.encode()
+        text.encode()
     except UnicodeEncodeError:
-        raise IdentityError(f"thread_id {thread_id!r} has a lone surrogate and cannot be stored") from None
-    return thread_id
+        raise IdentityError(f"thread_id {text!r} has a lone surrogate and cannot be stored") from None
+    return text
 
 
 def namespace_of(config: RunnableConfig) -> str:

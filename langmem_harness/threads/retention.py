@@ -24,6 +24,7 @@ from langmem_harness.receipts import ErasureReceipt
 from langmem_harness.threads.archiving import restore_archive, write_archive
 from langmem_harness.threads.checkpointer import SqliteCheckpointer
 from langmem_harness.threads.erasing import Eraser, ScopeThreads, ThreadMemories
+from langmem_harness.threads.facts import as_stored
 from langmem_harness.threads.log import ThreadLog
 
 
@@ -156,10 +157,11 @@ class Retention:
 
         Raises:
             NotFoundError: There is no such thread.
+            IdentityError: The id cannot be stored, so that no thread can have it.
             StorageUnavailableError: The file cannot be written, or is there already.
         """
         return write_archive(
-            thread_id, path, checkpointer=self._checkpointer, thread_log=self._log, overwrite=overwrite
+            as_stored(thread_id), path, checkpointer=self._checkpointer, thread_log=self._log, overwrite=overwrite
         )
 
     def restore(self, path: str | os.PathLike[str]) -> str:
@@ -208,6 +210,7 @@ class Retention:
         Raises:
             ConfigurationError: Neither or both are given; or `secure`, and the store cannot rewrite its file. Nothing
                 was deleted.
+            IdentityError: The id cannot be stored, so that no thread can have it.
             StorageBusyError: With `secure`, another process kept the files from being rewritten. The data is deleted;
                 call again to finish.
         """
@@ -216,7 +219,7 @@ class Retention:
         if secure:
             self._eraser.check_can_rewrite()
         if thread_id is not None:
-            receipt = self._eraser.erase_thread(thread_id)
+            receipt = self._eraser.erase_thread(as_stored(thread_id))
         else:
             receipt = self._eraser.erase_scope(cast(MemoryScope, scope))
         if secure:

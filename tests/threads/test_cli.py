@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from langmem_harness import open_memory
 from langmem_harness.cli.threads import app
-from langmem_harness.errors import NotFoundError, StorageUnavailableError, TurnConflictError
+from langmem_harness.errors import IdentityError, NotFoundError, StorageUnavailableError, TurnConflictError
+from langmem_harness.layout import summaries_namespace
 from langmem_harness.memory import LongTermMemory, MemoryScope
 from langmem_harness.testing import DeterministicEmbeddings
 from langmem_harness.threads import SqliteCheckpointer, ThreadLog
@@ -64,6 +65,9 @@ def test_list_and_show(memory: Path) -> None:
         run("show", "nobody", "--memory", memory)
     with pytest.raises(StorageUnavailableError, match="--memory"):
         run("list", "--memory", memory / "elsewhere")
+    for command in ("show", "verify", "erase"):
+        with pytest.raises(IdentityError, match="lone surrogate"):
+            run(command, "\udcff", "--memory", memory)
 
 
 def test_verify(memory: Path) -> None:
@@ -179,6 +183,13 @@ with open_memory(folder, embeddings=DeterministicEmbeddings()) as memory:
         print("refused")
 assert sorted(os.listdir(folder)) == known
 """
+
+
+def test_the_threads_file_stands_for_its_folder_when_a_thread_is_erased(memory: Path) -> None:
+    with open_memory(memory) as opened:
+        opened.store.put(summaries_namespace("both"), "k", {"text": "said"})
+    receipt = json.loads(run("erase", "both", "--memory", memory / "threads.sqlite", "--yes"))
+    assert receipt["counts"]["summaries"] == 1
 
 
 def test_a_folder_that_cannot_be_written_is_shown_and_left_as_it_is(memory: Path, tmp_path: Path) -> None:

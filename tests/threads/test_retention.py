@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import sqlite3
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from typing_extensions import TypedDict
 from langmem_harness.errors import (
     ConfigurationError,
     CorruptionError,
+    IdentityError,
     NotFoundError,
     RecordError,
     StorageUnavailableError,
@@ -274,6 +276,15 @@ class TestErase:
         again = face(retention, "erase", thread_id="stored")
         assert (again.found, again.complete) == (True, True)
         assert len(said) == 2
+
+    def test_an_id_is_taken_as_it_was_stored(self, place: Place) -> None:
+        name = uuid.UUID(int=7)
+        config: Any = {"configurable": {"thread_id": name}}
+        place.graph.invoke({"messages": [HumanMessage("hi")]}, config)
+        receipt = place.retention.erase(thread_id=name)  # type: ignore[arg-type]
+        assert receipt.counts["checkpoints"] == 3
+        with pytest.raises(IdentityError):
+            place.retention.erase(thread_id="\ud800")
 
     def test_a_thread_that_only_a_memory_cites_is_known(self, place: Place) -> None:
         receipt = place.retention.erase(thread_id="cited")  # `Memories` finds two for every thread
