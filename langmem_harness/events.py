@@ -355,6 +355,37 @@ class TurnReplayed(MemoryEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnWaiting(MemoryEvent):
+    """A step of a turn waits: another worker holds it, or died a moment ago and its claim still runs.
+
+    Attributes:
+        step: What it waits for.
+        at_most_seconds: How long it waits before it gives up. A dead worker's claim runs out earlier.
+    """
+
+    kind: ClassVar[str] = "turn_waiting"
+
+    turn_id: str
+    step: str
+    at_most_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnsOverlap(MemoryEvent):
+    """A turn begins while another one of its thread still runs: the graph's state keeps only one of the two.
+
+    Attributes:
+        others: The turns that run, sorted.
+    """
+
+    kind: ClassVar[str] = "turns_overlap"
+    level: ClassVar[int] = logging.WARNING
+
+    turn_id: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataErased(MemoryEvent):
     """Something was erased; the receipt has the counts."""
 

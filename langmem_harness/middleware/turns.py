@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, hook_config
@@ -18,10 +19,11 @@ from langgraph.types import Command
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive
 from langmem_harness.errors import ConfigurationError, TurnConflictError, TurnInProgressError
-from langmem_harness.events import EventCallback, TurnReplayed, emit
+from langmem_harness.events import EventCallback, TurnReplayed, TurnsOverlap, TurnWaiting, emit
 from langmem_harness.memory.scope import thread_from_config
 from langmem_harness.middleware.structured_answers import STRUCTURED_KEY, structured_answer, structured_value
 from langmem_harness.middleware.turn_identity import Turn, TurnFinder, TurnState, messages_in, prefix_hash
+from langmem_harness.middleware.turn_open_calls import OpenCalls
 from langmem_harness.middleware.turn_parts import is_nested
 from langmem_harness.middleware.turn_plan import (
     ToolResult,
@@ -99,6 +101,7 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._log = thread_log
         self._finder = TurnFinder(thread_log, self._emit_asked_again)
         self._steps = TurnSteps(thread_log, lease_seconds=lease_seconds)
+        self._open_calls = OpenCalls(thread_log, self._steps)
         self._safe_to_repeat = frozenset(safe_to_repeat)
         self._wait_seconds = wait_seconds
         self._on_event = on_event
@@ -128,7 +131,7 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Run a model call once; its logged answer is used again."""
         response: ModelResponse[Any] | ExtendedModelResponse[Any] = drive(
-            self._model_call(request, _from_sync(handler, request))
+            self._model_call(request, partial(_from_sync, handler))
         )
         return response
 
@@ -137,7 +140,7 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Async twin of `wrap_model_call`."""
         response: ModelResponse[Any] | ExtendedModelResponse[Any] = await adrive(
-            self._model_call(request, _from_async(handler, request))
+            self._model_call(request, partial(_from_async, handler))
         )
         return response
 
@@ -167,6 +170,9 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 self._log.append_event(turn.thread_id, turn.turn_id, "user", turn.user_body(turn.human))
             except TurnConflictError:  # another worker was first, with another copy of the message or another message
                 return self._begin(state, context, config)
+            if others := [each for each in self._steps.running(turn.thread_id) if each != turn.turn_id]:
+                event = TurnsOverlap(thread_id=turn.thread_id, turn_id=turn.turn_id, others=tuple(others))
+                emit(event, self._on_event)
             # What follows the message in the state answers it on another branch, or for another user.
             stale = [RemoveMessage(id=message.id) for message in turn.since if message.id is not None]
             return {"messages": [*turn.leftovers, *stale], "durable_turn": turn.mark.to_dict()}
@@ -185,16 +191,23 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         update: dict[str, Any] = {"messages": list(plan.update), "durable_turn": turn.mark.to_dict()}
         if not plan.is_answered:
             return update
-        return self._answered(turn, update, events)
+        return self._answered(turn, update, events, messages)
 
-    def _answered(self, turn: Turn, update: dict[str, Any], events: Sequence[TurnEvent]) -> dict[str, Any]:
+    def _answered(
+        self, turn: Turn, update: dict[str, Any], events: Sequence[TurnEvent], messages: Sequence[BaseMessage]
+    ) -> dict[str, Any]:
         self._emit(turn, "answered")
         last = _last_structured(events)
         kept = {message.id for message in last.messages()} if last is not None else set()
-        if last is not None and (turn.mark.part or any(message.id in kept for message in update["messages"])):
-            # The state has no structured answer, and only the model step knows its type: it takes that from the log.
+        removed = {each.id for each in update["messages"] if isinstance(each, RemoveMessage)}
+        newest = [each.id for each in messages if each.id not in removed][-1:]
+        if last is not None and (turn.mark.part or kept & {*newest, *(each.id for each in update["messages"])}):
+            # The state has no structured answer, or as plain JSON (a strict serializer made that of it), and only the
+            # model step knows its type: it takes that from the log.
             update["messages"] = [message for message in update["messages"] if message.id not in kept]
             update["durable_turn"]["asked"] = _number_of(last)
+            if turn.mark.part is None:  # a copy of the logged message is not in the state any more
+                update["durable_turn"]["human_id"] = events[0].messages()[0].id
         else:
             update["jump_to"] = "end"
         return update
@@ -211,7 +224,8 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         update: dict[str, Any] = {"messages": list(part.update), "durable_turn": turn.mark.to_dict()}
         if not part.is_answered:
             return update
-        return self._answered(turn, update, self._log.events(turn.thread_id, turn_id=turn.turn_id))
+        events = self._log.events(turn.thread_id, turn_id=turn.turn_id)
+        return self._answered(turn, update, events, messages_in(state))
 
     def _end(self, state: Any, context: Any, config: Any) -> dict[str, Any] | None:
         turn = self._finder.find(state, context, config)
@@ -255,22 +269,23 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _model_call(self, request: ModelRequest[Any], call: Ask) -> Body[Any]:
+    def _model_call(self, request: ModelRequest[Any], ask: Callable[[ModelRequest[Any]], Ask]) -> Body[Any]:
         state, config = request.state, get_config()
         turn = yield computed(lambda: self._finder.find(state, request.runtime.context, config))
         if turn is None:
-            return (yield call)
+            return (yield ask(request))
         step = f"assistant:{turn.mark.asked}"
         outcome = yield from self._claim(turn, step, repeatable=True)
         if isinstance(outcome, Lost):  # only a step that must not be repeated can be
-            return (yield call)
+            return (yield ask(request))
         if isinstance(outcome, TurnEvent):
             structured = structured_answer(outcome.body.get(STRUCTURED_KEY), request.response_format)
             if outcome.body.get(STRUCTURED_KEY) and structured is None:
-                return (yield call)  # it could not be kept, or has another type now; asking again has no effect
+                return (yield ask(request))  # it could not be kept, or has another type now; asking again has no effect
             self._emit(turn, "model_reused")
             return _with_mark(ModelResponse(result=outcome.messages(), structured_response=structured), turn)
-        response = yield from self._run(outcome, call, repeatable=True)
+        said = yield computed(lambda: self._open_calls.settle(turn.thread_id, request.messages))
+        response = yield from self._run(outcome, ask(request.override(messages=said)), repeatable=True)
         if isinstance(response, AIMessage):
             response = ModelResponse(result=[response])
         answered: Any = getattr(response, "model_response", response)
@@ -319,7 +334,7 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 return (yield step)
         except GraphBubbleUp:
             # The tool paused itself, to ask a human for example. It runs from its beginning when it is resumed.
-            self._steps.withdraw(claim)
+            self._steps.pause(claim)
             raise
         except BaseException:
             if repeatable:
@@ -329,7 +344,7 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             raise
 
     def _claim(self, turn: Turn, step: str, *, repeatable: bool) -> Body[TurnEvent | Claim | Lost]:
-        deadline = time.monotonic() + self._wait_seconds
+        deadline, waits = time.monotonic() + self._wait_seconds, False
         while True:
             outcome: ClaimOutcome = yield computed(
                 lambda: self._steps.claim(turn.thread_id, turn.turn_id, step, repeatable=repeatable)
@@ -340,6 +355,14 @@ class DurableTurnsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 raise TurnInProgressError(
                     f"another worker still runs {step!r} of turn {turn.turn_id!r} after {self._wait_seconds} seconds; "
                     "try again later"
+                )
+            if not waits:
+                waits = True
+                emit(
+                    TurnWaiting(
+                        thread_id=turn.thread_id, turn_id=turn.turn_id, step=step, at_most_seconds=self._wait_seconds
+                    ),
+                    self._on_event,
                 )
             yield Ask(do=lambda: time.sleep(_POLL_SECONDS), ado=lambda: asyncio.sleep(_POLL_SECONDS))
 

@@ -22,6 +22,9 @@ from langmem_harness.threads.events import TurnEvent, write_body
 from langmem_harness.threads.log import ThreadLog, append, find
 
 COMPONENT = "turn_steps"
+
+_PAUSED = -1
+"""In place of a time: the step paused itself, and runs from its beginning when it is resumed."""
 MIGRATIONS: tuple[Migration, ...] = (
     """
     CREATE TABLE turn_steps (
@@ -93,7 +96,7 @@ class TurnSteps:
             if row is not None:
                 if row[0] > now:
                     return Busy()
-                if not repeatable:
+                if not repeatable and row[0] != _PAUSED:
                     return Lost()
             claim = Claim(thread_id=thread_id, turn_id=turn_id, step=step, holder=secrets.token_hex(8))
             connection.execute(
@@ -122,6 +125,31 @@ class TurnSteps:
     def abandon(self, claim: Claim) -> None:
         """The step failed in the middle: from now on its outcome is unknown."""
         self._set_expiry(claim, 0)
+
+    def pause(self, claim: Claim) -> None:
+        """The step may run again from its beginning; that it was started stays known."""
+        self._set_expiry(claim, _PAUSED)
+
+    def was_started(self, thread_id: str, turn_id: str, step: str) -> bool:
+        """Whether a step, or one with a number behind its name (``<step>#<n>``), was ever started."""
+        with self._database.read() as connection:
+            for table, column in (("turn_steps", "step"), ("thread_events", "kind")):
+                names = connection.execute(
+                    f"SELECT {column} FROM {table} WHERE thread_id = ? AND turn_id = ? AND {column} >= ?",
+                    (thread_id, turn_id, step),
+                )
+                if any(name == step or name.startswith(f"{step}#") for (name,) in names):
+                    return True
+        return False
+
+    def running(self, thread_id: str) -> list[str]:
+        """Ids of the turns of a thread with a step that a worker holds right now, sorted."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT turn_id FROM turn_steps WHERE thread_id = ? AND expires_at > ? ORDER BY turn_id",
+                (thread_id, _now()),
+            ).fetchall()
+        return [row[0] for row in rows]
 
     def withdraw(self, claim: Claim) -> None:
         """The step may run again from its beginning."""
