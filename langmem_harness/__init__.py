@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from langmem_harness.memory import LongTermMemory, MemoryContext, MemoryScope
     from langmem_harness.middleware.compaction import HistoryCompactionMiddleware
     from langmem_harness.middleware.long_term import LongTermMemoryMiddleware
+    from langmem_harness.middleware.tool_originals import original_content
     from langmem_harness.middleware.tool_output import ToolOutputSummarizationMiddleware
     from langmem_harness.middleware.turns import DurableTurnsMiddleware
     from langmem_harness.pairing import AgentMemory, open_memory
@@ -61,6 +62,7 @@ _HOMES = {
     "ToolOutputSummarizationMiddleware": "middleware.tool_output",
     "effective_messages": "window.effective",
     "open_memory": "pairing",
+    "original_content": "middleware.tool_originals",
     "summarize_thread": "summaries",
 }
 
@@ -92,6 +94,7 @@ __all__ = [
     "__version__",
     "effective_messages",
     "open_memory",
+    "original_content",
     "summarize_thread",
 ]
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
 
-from langmem_harness.errors import IdentityError
+from langmem_harness.driving import Ask, Body
+from langmem_harness.errors import IdentityError, StorageError
 from langmem_harness.layout import tool_outputs_namespace
 from langmem_harness.memory.scope import scope_from_runtime, thread_from_config
 from langmem_harness.window.messages import OUTPUT_HANDLE, text_hash
@@ -141,6 +142,39 @@ def parse_item(item: Item | None, place: OutputPlace, *, now: datetime) -> RawOu
     if not isinstance(text, str) or text_hash(text) != value.get("content_hash"):
         return None
     return RawOutput(text=text, tool=str(value.get("tool") or ""), trusted=value.get("trusted") is True)
+
+
+def store_raw(
+    store: BaseStore, place: OutputPlace, raw: RawOutput, *, now: datetime, ttl_minutes: float | None
+) -> Body[tuple[str, bool]]:
+    """Write a raw output and read it back; the handle, and whether it was there already.
+
+    Raises:
+        StorageError: The store took the write and does not have it.
+    """
+    for characters in (HANDLE_CHARACTERS, 2 * HANDLE_CHARACTERS):
+        handle = place.handle_of(raw.text, characters=characters)
+        (item,) = yield asking(store, read_operation(place, handle))
+        if item is None or is_same_output(item, raw.text, place):
+            break  # else other content has this handle, and a longer one is tried
+    if item is not None and ttl_minutes is None and parse_item(item, place, now=now) is not None:
+        return handle, True
+    yield asking(store, write_operation(place, handle, raw, now=now, ttl_minutes=ttl_minutes, store=store))
+    known = item is not None
+    (item,) = yield asking(store, read_operation(place, handle))
+    written = parse_item(item, place, now=now)
+    if written is None or written.text != raw.text:
+        raise StorageError("the store took a tool output and does not give it back")
+    return handle, known
+
+
+def asking(store: BaseStore, operation: Op) -> Ask:
+    """One operation of a store, for both faces."""
+
+    async def abatch() -> Any:
+        return await store.abatch([operation])
+
+    return Ask(do=lambda: store.batch([operation]), ado=abatch)
 
 
 def utc_now() -> datetime:

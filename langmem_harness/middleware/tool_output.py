@@ -13,11 +13,11 @@ from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
-from langgraph.store.base import BaseStore, Op
+from langgraph.store.base import BaseStore
 from langgraph.types import Command
 
 from langmem_harness.driving import Ask, Body, adrive, computed, drive, immediate
-from langmem_harness.errors import ConfigurationError, StorageError
+from langmem_harness.errors import ConfigurationError
 from langmem_harness.events import (
     ContentScreened,
     EventCallback,
@@ -28,15 +28,10 @@ from langmem_harness.events import (
 from langmem_harness.extracts import Extract
 from langmem_harness.memory.scope import thread_from_config
 from langmem_harness.middleware.raw_outputs import (
-    HANDLE_CHARACTERS,
-    OutputPlace,
     RawOutput,
-    is_same_output,
     output_place,
-    parse_item,
-    read_operation,
+    store_raw,
     utc_now,
-    write_operation,
 )
 from langmem_harness.middleware.read_output import ReadToolOutput, create_read_tool_output_tool
 from langmem_harness.middleware.tool_content import Content, text_of
@@ -57,6 +52,7 @@ from langmem_harness.middleware.tool_shortening import (
     count_text,
     plan_result,
     shortened_content,
+    shown_to_model,
     summary_budget,
     tagged,
 )
@@ -197,16 +193,14 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Learn the size of the model's window; the request is passed on as it is."""
-        self._learn_window(request)
-        return handler(request)
+        """Learn the size of the model's window; answers that went to the user directly are guarded for the model."""
+        return handler(self._prepare(request))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        """Learn the size of the model's window; the request is passed on as it is."""
-        self._learn_window(request)
-        return await handler(request)
+        """Learn the size of the model's window; answers that went to the user directly are guarded for the model."""
+        return await handler(self._prepare(request))
 
     def _process(self, request: ToolCallRequest, result: Result) -> Body[Result]:
         if isinstance(request.tool, ReadToolOutput):
@@ -233,15 +227,14 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         if plan.findings:
             screened = ContentScreened(source=f"tool:{source}", findings=plan.findings, thread_id=thread_id)
             emit(screened, self._on_event)
-        kept = message if plan.kept is message.content else message.model_copy(update={"content": plan.kept})
-        if plan.extract is None:
-            return kept
+        direct = bool(getattr(request.tool, "return_direct", False))
         store = runtime_part(request, "store") if self._store is None else self._store
         place = output_place(runtime_part(request, "context"), config_of(request))
+        if plan.extract is None and (plan.raw is None or plan.kept == message.content):
+            return _kept(message, plan, direct=direct)
         if store is None or place is None:
             self._report_kept(message, plan, source, "no store" if store is None else "no thread_id", thread_id)
-            return kept
-
+            return _kept(message, plan, direct=direct)
         short = plan.extract
 
         def compose(handle: str, short: Extract) -> Content:
@@ -254,16 +247,25 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
                 source=source,
             )
 
-        handle = place.handle_of(plan.text)
-        if count_text(text_of(compose(handle, short)), self._token_counter) >= plan.kept_token_count:
-            return kept  # an extract that saves nothing is not worth a look-up
+        if short is not None:
+            size = count_text(text_of(compose(place.handle_of(plan.text), short)), self._token_counter)
+            short = short if size < plan.kept_token_count else None  # else it saves nothing and costs a look-up
+        if short is None and plan.raw is None:
+            return _kept(message, plan, direct=direct)
+        raw = plan.text if short is not None or plan.raw is None else plan.raw
         try:
-            handle, deduplicated = yield from self._store_raw(
-                store, place, RawOutput(text=plan.text, tool=source, trusted=not untrusted)
+            handle, deduplicated = yield from store_raw(
+                store,
+                place,
+                RawOutput(text=raw, tool=source, trusted=not untrusted),
+                now=self._clock(),
+                ttl_minutes=self._ttl_minutes,
             )
         except Exception as error:  # noqa: BLE001 - any store, any error: the original must not be lost to it
             self._report_kept(message, plan, source, type(error).__name__, thread_id)
-            return kept
+            return _kept(message, plan, direct=direct)
+        if short is None:
+            return tagged(message, plan.kept, handle=handle, direct=direct)
         record: SummaryRecord | None = None
         if self._summaries is not None:
             output = ToolOutput(
@@ -293,30 +295,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
             ),
             self._on_event,
         )
-        return tagged(message, content, handle=handle)
-
-    def _store_raw(self, store: BaseStore, place: OutputPlace, raw: RawOutput) -> Body[tuple[str, bool]]:
-        """Write a raw output and read it back; the handle, and whether it was there already.
-
-        Raises:
-            StorageError: The store took the write and does not have it.
-        """
-        for characters in (HANDLE_CHARACTERS, 2 * HANDLE_CHARACTERS):
-            handle = place.handle_of(raw.text, characters=characters)
-            (item,) = yield _batch(store, read_operation(place, handle))
-            if item is None or is_same_output(item, raw.text, place):
-                break  # else other content has this handle, and a longer one is tried
-        now = self._clock()
-        if item is not None and self._ttl_minutes is None and parse_item(item, place, now=now) is not None:
-            return handle, True
-        write = write_operation(place, handle, raw, now=now, ttl_minutes=self._ttl_minutes, store=store)
-        yield _batch(store, write)
-        known = item is not None
-        (item,) = yield _batch(store, read_operation(place, handle))
-        written = parse_item(item, place, now=now)
-        if written is None or written.text != raw.text:
-            raise StorageError("the store took a tool output and does not give it back")
-        return handle, known
+        return tagged(message, content, handle=handle, direct=direct)
 
     def _is_untrusted(self, request: ToolCallRequest) -> bool:
         """Whether to guard the result; a text by the tool node itself (no such tool) counts as untrusted too."""
@@ -354,11 +333,13 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
                 logger.warning("the model's window is unknown, taking %d tokens: pass context_window=", window)
         return "tokens", max(1, int(size * window))
 
-    def _learn_window(self, request: ModelRequest[Any]) -> None:
+    def _prepare(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """Remember the smallest window of the models seen: a property of the agent, not of a run."""
         window = profile_window_tokens(request.model)
         if window is not None:
             self._profile_window = min(window, self._profile_window or window)
+        messages = shown_to_model(request.messages)
+        return request if messages is request.messages else request.override(messages=messages)
 
     def _report_kept(
         self, message: ToolMessage, plan: ResultPlan, source: str, reason: str, thread_id: str | None
@@ -375,11 +356,13 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         )
 
 
-def _batch(store: BaseStore, operation: Op) -> Ask:
-    async def abatch() -> Any:
-        return await store.abatch([operation])
-
-    return Ask(do=lambda: store.batch([operation]), ado=abatch)
+def _kept(message: ToolMessage, plan: ResultPlan, *, direct: bool) -> ToolMessage:
+    """The whole result, guarded, when nothing is stored; a tag says so when the original cannot be got back from it."""
+    if plan.kept == message.content:  # as the tool gave it; said so when it reads like a block of ours
+        return message if plan.raw is None else tagged(message, plan.kept, handle=None, direct=True)
+    if direct or plan.raw is not None:
+        return tagged(message, plan.kept, handle=None, direct=direct)
+    return message.model_copy(update={"content": plan.kept})
 
 
 def _computed(message: ToolMessage, function: Callable[[], Any]) -> Ask:

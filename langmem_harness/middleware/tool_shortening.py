@@ -10,15 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
 
 from langmem_harness.extracts import Extract, extract
 from langmem_harness.middleware.tool_content import Content, text_of, with_text, with_texts
 from langmem_harness.screening import delimit, screen_text
-from langmem_harness.window.messages import TAG_KEY
+from langmem_harness.screening.delimit import undelimited
+from langmem_harness.window.messages import TAG_KEY, canonical_json, tag_of
 from langmem_harness.window.tokens import TokenCounter, estimate_text_tokens
 
 RESULT_LABEL = "tool result"
+SHOWN = "shown"
+"""In the tag of an answer that went to the user as it was: the content the model reads in its place."""
 SHORT_LABEL = "short form of a tool result"
 
 EXTRACT_SHARE = 0.03
@@ -36,6 +39,8 @@ class ResultPlan:
 
     Attributes:
         kept: Content that goes to the model when the result is not shortened: screened and delimited if untrusted.
+        raw: Text to be stored when `kept` stands in the message, because taking off its blocks does not give the
+            original back; None when it does.
         findings: Neutralised instructions by rule.
         text: All text of the result, raw; what is stored.
         token_count: Size of `text`.
@@ -44,6 +49,7 @@ class ResultPlan:
     """
 
     kept: Content
+    raw: str | None
     findings: Mapping[str, int]
     text: str
     token_count: int
@@ -71,6 +77,7 @@ def plan_result(
     text = text_of(message.content)
     token_count = count_text(text, token_counter)
     findings: Counter[str] = Counter()
+    changed_inside = False
     kept = message.content
     if untrusted:
 
@@ -79,14 +86,24 @@ def plan_result(
             findings.update(result.counts)
             return result.text
 
+        def screened_inside(part: str) -> str:
+            nonlocal changed_inside
+            clean = screened(part)
+            changed_inside = changed_inside or clean != part
+            return clean
+
         kept = with_texts(
             message.content,
             lambda part: delimit(screened(part), label=RESULT_LABEL, source=source),
-            inside=screened,
+            inside=screened_inside,
         )
+    raw = None
+    if without_blocks(kept) != message.content:
+        raw = canonical_json(message.content) if changed_inside else text
     too_large = bool(text.strip()) and is_too_large(text, token_count)
     return ResultPlan(
         kept=kept,
+        raw=raw,
         findings=dict(findings),
         text=text,
         token_count=token_count,
@@ -133,15 +150,48 @@ def shortened_content(
     return with_text(plan.kept, f"{notice}\n{text}")
 
 
-def tagged(message: ToolMessage, content: Content, *, handle: str) -> ToolMessage:
-    """A copy of the message with the short content and our tag; id, status, artifact and the rest stay."""
+def without_blocks(content: Content) -> Content:
+    """The content with our block taken off every text of it; what is in no block stays."""
+    return with_texts(content, lambda text: undelimited(text, label=RESULT_LABEL), inside=lambda text: text)
+
+
+def tagged(message: ToolMessage, content: Content, *, handle: str | None, direct: bool) -> ToolMessage:
+    """A copy of the message with our tag; id, status, artifact and the rest stay.
+
+    Args:
+        message: Left unchanged.
+        content: What the model reads.
+        handle: Where the raw text is; None when it is not stored.
+        direct: Whether the message is the answer to the user: its content stays, and what the model reads in later
+            turns goes into the tag.
+    """
     tag: dict[str, Any] = {"kind": "tool_output", "handle": handle}
+    if direct:
+        tag[SHOWN] = content
     return message.model_copy(
         update={
-            "content": content,
+            "content": message.content if direct else content,
             "additional_kwargs": {**message.additional_kwargs, TAG_KEY: tag},
         }
     )
+
+
+def shown_to_model(messages: list[AnyMessage]) -> list[AnyMessage]:
+    """The messages with every answer that went to the user directly in the form that is meant for the model.
+
+    The same list when there is none.
+    """
+    shown = [_shown(message) for message in messages]
+    return messages if all(new is old for new, old in zip(shown, messages, strict=True)) else shown
+
+
+def _shown(message: AnyMessage) -> AnyMessage:
+    tag = tag_of(message) if isinstance(message, ToolMessage) else None
+    if tag is None or tag["kind"] != "tool_output" or SHOWN not in tag:
+        return message
+    rest = {key: value for key, value in tag.items() if key != SHOWN}
+    kwargs = {**message.additional_kwargs, TAG_KEY: rest}
+    return message.model_copy(update={"content": tag[SHOWN], "additional_kwargs": kwargs})
 
 
 def count_calls(messages: list[BaseMessage], tool_call_id: str | None) -> int:

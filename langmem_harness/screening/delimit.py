@@ -38,6 +38,20 @@ def delimit(text: str, *, label: str, source: str | None = None) -> str:
     return f"{opening}\n{escape_delimiters(text)}\n{closing}"
 
 
+def undelimited(text: str, *, label: str) -> str:
+    """What was put into a block of this label, with any source; the text itself when it is no such block.
+
+    The exact way back from `delimit` unless that had to change the text inside: what stood for a delimiter stays
+    harmless.
+    """
+    match = re.match(rf'<{TAG} label="{re.escape(_attribute(label))}"(?: source="[^"\n]{{0,120}}")?>\n', text)
+    closing = f"\n</{TAG}>"
+    if match is None or not text.endswith(closing):
+        return text
+    inner = text[match.end() : -len(closing)] if len(text) - len(closing) >= match.end() else ""
+    return inner if escape_delimiters(inner) == inner else text
+
+
 def escape_delimiters(text: str) -> str:
     """The text with everything that reads like our delimiter made harmless; unchanged when nothing does."""
     folded = fold(text)
