@@ -27,7 +27,8 @@ _ENTRY_KEY = "entry"
 _FIXED_KEY = "fixed"
 _HUMAN_KEY = "human"
 _USER_KEY = "user"
-_ROOT_KEY = "root"
+_AGENT_KEY = "agent"
+_KEY_KEY = "key"
 _ENTERED = "entered:"
 _WAIT_SECONDS = 2.0
 _POLL_SECONDS = 0.01
@@ -41,11 +42,13 @@ class Entrance:
         place: Names of the nodes around the agent, outermost first, with ``/`` between them.
         root: Id of the checkpoint with the input of the graph's run: a resumed run has the same, a retried one another.
         key: The same for the same execution of the node, also after a crash.
+        agent: Name of the agent; None when it has none.
     """
 
     place: str
     root: str
     key: str
+    agent: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,7 @@ def find_entrance(config: Mapping[str, Any]) -> Entrance | None:
         place="/".join(names),
         root=str(found.config["configurable"]["checkpoint_id"]),
         key=_short(f"{outer} {around}"),
+        agent=(config.get("metadata") or {}).get("lc_agent_name"),
     )
 
 
@@ -144,7 +148,7 @@ class PartFinder:
         while True:
             try:
                 return self._begin(thread_id, stem, entrance, messages, human, user_hash, asks_again)
-            except TurnConflictError:  # another worker logged a part under this id first
+            except TurnConflictError:  # another entry at the same moment was first
                 continue
 
     def earlier_result(self, thread_id: str, mark: PartMark, tool_hash: str, number: int) -> TurnEvent | None:
@@ -171,10 +175,11 @@ class PartFinder:
         repeats: list[str] = []
         for turn_id, events in parts:
             body, is_done = events[0].body, any(event.kind == "done" for event in events)
-            is_this = any(event.kind == _ENTERED + entrance.key for event in events)
-            is_same = body[_HUMAN_KEY] == said and body[_USER_KEY] == user_hash
+            entered = _entered_by(events, entrance.root)
+            is_this = entered == entrance.key
+            is_same = (body[_HUMAN_KEY], body[_USER_KEY], body[_AGENT_KEY]) == (said, user_hash, entrance.agent)
             extra = extra_positions(hashes, body[_ENTRY_KEY], fixed=body[_FIXED_KEY])
-            is_earlier_pass = not is_this and _is_entered(events, entrance.root)
+            is_earlier_pass = entered is not None and not is_this
             is_asked_again = asks_again and is_done and extra == []
             if is_earlier_pass or is_asked_again or extra is None or not (is_this or is_same):
                 if is_same and (is_asked_again or not is_earlier_pass):
@@ -198,7 +203,8 @@ class PartFinder:
             _FIXED_KEY: 1 + next(index for index, message in enumerate(messages) if message is human),
             _HUMAN_KEY: said,
             _USER_KEY: user_hash,
-            _ROOT_KEY: entrance.root,
+            _AGENT_KEY: entrance.agent,
+            _KEY_KEY: entrance.key,  # so that two entries at the same moment do not log one part
         }
         if not self._has_said(thread_id, stem, human):
             body |= messages_body([human])  # the log says once what was said once
@@ -207,7 +213,12 @@ class PartFinder:
         return Part(turn_id=turn_id, mark=PartMark(behind=messages[-1].id, repeats=repeats))
 
     def _enter(self, thread_id: str, turn_id: str, entrance: Entrance) -> None:
-        self._log.append_event(thread_id, turn_id, _ENTERED + entrance.key, {_ROOT_KEY: entrance.root})
+        """Note that this run has come to the part.
+
+        Raises:
+            TurnConflictError: It has already, in another pass.
+        """
+        self._log.append_event(thread_id, turn_id, _ENTERED + entrance.root, {_KEY_KEY: entrance.key})
 
     def _parts(self, thread_id: str, stem: str, place: str) -> Iterator[tuple[str, list[TurnEvent]]]:
         """Parts of a turn at one place with their entries, in the order in which they began."""
@@ -267,8 +278,9 @@ def lacking_answers(
     ]
 
 
-def _is_entered(events: Sequence[TurnEvent], root: str) -> bool:
-    return any(event.kind.startswith(_ENTERED) and event.body.get(_ROOT_KEY) == root for event in events)
+def _entered_by(events: Sequence[TurnEvent], root: str) -> str | None:
+    """The key under which a run entered a part; None when it did not."""
+    return next((str(event.body[_KEY_KEY]) for event in events if event.kind == _ENTERED + root), None)
 
 
 def _short_hash(message: BaseMessage) -> str:

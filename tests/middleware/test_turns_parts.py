@@ -12,10 +12,10 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 
 from langmem_harness.events import MemoryEvent, TurnReplayed
-from langmem_harness.middleware.turn_parts import extra_positions
+from langmem_harness.middleware.turn_parts import Entrance, PartFinder, extra_positions
 from langmem_harness.middleware.turns import DurableTurnsMiddleware
 from langmem_harness.testing import ScriptedChatModel
 from langmem_harness.threads import SqliteCheckpointer, ThreadLog
@@ -205,6 +205,32 @@ def test_equal_passes_are_two_passes(world: World, face: Any) -> None:
     assert texts(graph.invoke(ask(), config("T1"))) == ["write", "one two"]
     assert texts(graph.invoke(ask(), config("T1")))[-1] == "one two"
     assert writing.calls == 2
+
+
+def test_branches_that_get_the_same_at_the_same_time_are_two_passes(world: World, face: Any) -> None:
+    writer, writing = world.agent("a draft", "a draft")
+    graph = StateGraph(MessagesState)
+    graph.add_node("writer", writer)
+    graph.add_conditional_edges(START, lambda state: [Send("writer", {"messages": state["messages"]})] * 2)
+    built = graph.compile(checkpointer=world.saver)
+    for _ in range(2):
+        assert texts(face(built, "invoke", ask(), config())) == ["write", "a draft", "a draft"]
+    assert writing.calls == 2
+    assert [turn.turn_id for turn in world.log.turns("t")] == ["h1/writer", "h1/writer:2"]
+
+
+def test_agents_at_one_place_are_told_apart_by_their_names(world: World) -> None:
+    """Two tools of one agent each ask an agent of their own, in any order."""
+    human, finder = HumanMessage("go", id="h1"), PartFinder(world.log)
+
+    def begin(agent: str | None, root: str) -> str:
+        entrance = Entrance(place="tools", root=root, key=f"{root} {agent}", agent=agent)
+        return finder.begin("t", "h1", entrance, [human], human, user_hash=None, asks_again=False).turn_id
+
+    first = {agent: begin(agent, "run 1") for agent in ("one", "two", None)}
+    assert len(set(first.values())) == 3
+    assert {agent: begin(agent, "run 2") for agent in (None, "two", "one")} == first
+    assert {agent: begin(agent, "run 1") for agent in ("two", None, "one")} == first  # the same execution again
 
 
 def handoff(world: World, to: str, call_id: str) -> Any:
