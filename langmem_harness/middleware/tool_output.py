@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -39,11 +39,15 @@ from langmem_harness.middleware.tool_results import rewrite_result
 from langmem_harness.middleware.tool_settings import (
     ToolSelection,
     Trigger,
+    check_kind,
+    check_minutes,
     config_of,
     is_tool,
     messages_of,
     parse_selection,
     parse_trigger,
+    parse_trusted,
+    parse_untrusted,
     runtime_part,
 )
 from langmem_harness.middleware.tool_shortening import (
@@ -61,6 +65,7 @@ from langmem_harness.redaction import Redactor
 from langmem_harness.summaries.record import SummaryRecord
 from langmem_harness.summaries.spending import Prices
 from langmem_harness.summaries.summarizer import Summarizer, create_summarizer
+from langmem_harness.window.limits import check_count, check_function
 from langmem_harness.window.messages import is_tagged
 from langmem_harness.window.model import FALLBACK_WINDOW_TOKENS, profile_window_tokens
 from langmem_harness.window.tokens import TokenCounter
@@ -135,20 +140,21 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         super().__init__()
         self._trigger = parse_trigger(trigger, "trigger")
         self._batch_trigger = parse_trigger(batch_trigger, "batch_trigger")
-        if ttl_minutes is not None and not ttl_minutes > 0:
-            raise ConfigurationError(f"ttl_minutes must be above 0, not {ttl_minutes!r}; use None to keep outputs")
-        if context_window is not None and context_window < 1:
-            raise ConfigurationError(f"context_window must be 1 or more, not {context_window!r}")
-        named = [tool for tool in trusted_tools if not callable(tool) and not isinstance(tool, BaseTool)]
-        if named or isinstance(trusted_tools, str):
-            raise ConfigurationError(
-                f"trusted_tools takes the tool objects themselves, not {(named or trusted_tools)!r}: "
-                "a name could be taken by any server"
-            )
+        check_minutes(ttl_minutes, "ttl_minutes")
+        if context_window is not None:
+            check_count(context_window, "context_window", least=1)
+        for name, function in (("token_counter", token_counter), ("on_event", on_event)):
+            check_function(function, name)
+        if not callable(clock):
+            raise ConfigurationError(f"clock must be a function that gives the time, not {clock!r}")
+        check_kind(store, BaseStore, "store")
+        check_kind(prices, Mapping, "prices")
+        if redactor is not None and not callable(getattr(redactor, "redact", None)):
+            raise ConfigurationError(f"redactor must have a method redact(text), or be None, not {redactor!r}")
         self._include = parse_selection(include, "include")
         self._exclude = parse_selection(exclude, "exclude")
-        self._trusted_tools = tuple(trusted_tools)
-        self._untrusted_tools = None if untrusted_tools is None else tuple(untrusted_tools)
+        self._trusted_tools = parse_trusted(trusted_tools)
+        self._untrusted_tools = parse_untrusted(untrusted_tools)
         self._store = store
         self._ttl_minutes = ttl_minutes
         self._context_window = context_window
