@@ -23,7 +23,13 @@ from langmem_harness.errors import (
     StorageClosedError,
     StorageUnavailableError,
 )
-from langmem_harness.sqlite_file import can_write, connect_for_reading, create_private_file, translate_sqlite_error
+from langmem_harness.sqlite_file import (
+    can_write,
+    connect_for_reading,
+    create_private_file,
+    state_of_files,
+    translate_sqlite_error,
+)
 
 Migration = str | Callable[[sqlite3.Connection], None]
 """SQL statements separated by ``;``, or a function; runs inside the migration transaction."""
@@ -65,8 +71,7 @@ class Database:
     nothing slow may happen: models and embedders are called before it.
 
     A file that this process may not write is opened for reading only: nothing is created beside it or migrated, every
-    write is a `StorageUnavailableError`. While somebody who may write it has it open, their commits are seen; when
-    nobody has, it is read as it is at the opening: open it again to see what was written since.
+    write is a `StorageUnavailableError`. What others commit meanwhile is seen by the next read.
 
     Args:
         location: Path of the file; its folder must exist. ``":memory:"`` gives a private database that lives as long
@@ -171,6 +176,10 @@ class Database:
     def _enter_reader(self) -> sqlite3.Connection:
         """This thread's reader, counted as in use until `_leave_reader`."""
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        state = state_of_files(Path(self.location)) if self.read_only else None
+        if connection is not None and state != self._local.state and not self._readers.get(connection):
+            self._forget_reader(connection)  # it was opened without regard to writers, and there was one
+            self._local.owner = connection = None  # here: its end takes the lock that is taken below
         fresh = self._connect(for_reading=True) if connection is None else None
         with self._readers_lock:
             if not self._closed:
@@ -178,6 +187,7 @@ class Database:
                     connection = fresh
                     self._readers[connection] = 0
                     self._local.connection = connection
+                    self._local.state = state
                     self._local.owner = _CloseWithThread(self, connection)
                 assert connection is not None  # noqa: S101 - one of the two is there
                 self._readers[connection] += 1

@@ -81,6 +81,25 @@ def connect_for_reading(path: Path, *, timeout_seconds: float = 5.0) -> sqlite3.
     return connection
 
 
+def state_of_files(path: Path) -> tuple[object, ...]:
+    """Something that changes when somebody opens the file for writing or writes it; cheap: no page is read.
+
+    Raises:
+        StorageUnavailableError: The file is gone.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise StorageUnavailableError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    return (
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        _is_beside(path, "-wal"),
+        _is_beside(path, "-shm"),
+    )
+
+
 def _is_beside(path: Path, suffix: str) -> bool:
     real = path.resolve()  # SQLite follows links before it looks for its other files
     return real.with_name(real.name + suffix).exists()

@@ -399,6 +399,35 @@ def test_a_file_that_cannot_be_written_can_be_read(tmp_path: Path, journal: str,
         database.close()
 
 
+def test_who_only_reads_sees_what_others_write_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "d.sqlite"
+    writer = Database(path)
+    writer.migrate("notes", MIGRATIONS)
+    add(writer, "0")
+    writer.close()
+    with monkeypatch.context() as patch:
+        patch.setattr("langmem_harness.sqlite.can_write", lambda path: False)
+        reader = Database(path)
+    expected = ["0"]
+    for _ in range(3):
+        assert texts(reader) == expected
+        writer = Database(path)
+        for _ in range(200):  # pages split and move
+            expected.append("x" * 200)
+            add(writer, expected[-1])
+        assert texts(reader) == expected
+        add(writer, "more")
+        expected.append("more")
+        assert texts(reader) == expected
+        writer.close()
+    with reader.read():
+        assert texts(reader) == expected  # a read inside a read stays in its transaction
+    path.unlink()
+    with pytest.raises(StorageUnavailableError):
+        texts(reader)
+    reader.close()
+
+
 def test_a_folder_that_cannot_be_written_makes_its_files_read_only(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()

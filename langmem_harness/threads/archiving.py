@@ -83,7 +83,7 @@ def restore_archive(
         raise RecordError("not an archive of a thread") from error
     thread_id = str(records[0]["thread_id"])
     events = [TurnEvent.from_dict(record["event"]) for record in records if record["kind"] == "event"]
-    archived = {_identity(record) for record in records}
+    archived = {_identity(record) for record in records if record["kind"] in ("checkpoint", "write")}
     with checkpointer.database.write() as connection:
         tombstones.check_not_erased(connection, thread_id)
         before = connection.total_changes
