@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from langmem_harness.extracts.pieces import Extract, Piece, assemble, clip, count_noun, ranked
-from langmem_harness.extracts.problems import is_problem, reports_exit
+from langmem_harness.extracts.problems import is_problem, problem_lines, reports_exit
 from langmem_harness.window.tokens import estimate_text_tokens
 
 LONGEST_LINE = 400
@@ -46,12 +46,14 @@ class Template:
         first_line: The first such line.
         position: Index of that line.
         count: How many lines.
+        is_problem: Whether they report trouble.
     """
 
     text: str
     first_line: str
     position: int
     count: int
+    is_problem: bool
 
 
 def extract_log(text: str, *, max_tokens: int, certain: bool = False) -> Extract | None:
@@ -68,7 +70,7 @@ def extract_log(text: str, *, max_tokens: int, certain: bool = False) -> Extract
     masked = mask_lines(lines)
     templates = _collect(lines, masked)
     header_words = _header_words(masked)
-    problems = [template for template in templates if is_problem(template.first_line)]
+    problems = [template for template in templates if template.is_problem]
     problem_lines = sum(template.count for template in problems)
     description = f"log of {count_noun(len(lines), 'line')} in {count_noun(len(templates), 'template')}"
     if problems:
@@ -104,14 +106,25 @@ def _reads_like_log(lines: Sequence[str]) -> bool:
 
 
 def _collect(lines: Sequence[str], masked: Sequence[str]) -> list[Template]:
-    """Templates in the order in which they first appear. An exit line is told apart by the line before it."""
-    counts: Counter[str] = Counter(masked)
-    first: dict[str, int] = {}
-    for index, template in enumerate(masked):
-        first.setdefault(template, index)
+    """Templates in the order in which they first appear.
+
+    Lines that report trouble only in a part that changes (a code, a file's name) are a template of their own.
+    """
+    odd = problem_lines("\n".join(lines))
+    kinds = [(template, index in odd) for index, template in enumerate(masked)]
+    counts = Counter(kinds)
+    first: dict[tuple[str, bool], int] = {}
+    for index, kind in enumerate(kinds):
+        first.setdefault(kind, index)
     return [
-        Template(text=template, first_line=lines[position], position=position, count=counts[template])
-        for template, position in first.items()
+        Template(
+            text=kind[0],
+            first_line=lines[position],
+            position=position,
+            count=counts[kind],
+            is_problem=kind[1] or is_problem(lines[position]),
+        )
+        for kind, position in first.items()
     ]
 
 

@@ -199,6 +199,28 @@ def test_an_exit_code_comes_with_the_line_before_it() -> None:
     assert "running deploy.sh prod\nexit code 3" in found.text
 
 
+@pytest.mark.parametrize(
+    ("well", "bad"),
+    [
+        ("GET /items/7 status=200", "GET /items/8 status=500"),
+        ("job 12 exit code 0", "job 13 exit code 137"),
+        ("task 4 returned 0", "task 5 returned 2"),
+        ("wrote /var/log/ok.txt", "wrote /var/log/errors.txt"),
+        ("I1130 06:12:58 1 pool.go:12] drained", "E1130 06:12:59 1 pool.go:12] drained"),
+    ],
+)
+def test_trouble_in_a_part_that_changes_is_counted_exactly(well: str, bad: str) -> None:
+    for first in (0, 1):  # whichever line comes first
+        lines = [f"2026-03-01 10:00:{i % 60:02d} worker {i}: {well}" for i in range(500)]
+        if well.startswith("I"):
+            lines = [well] * 500
+        lines[0 if first else 300] = lines[1].replace(well, bad)
+        lines[400] = lines[1].replace(well, bad)
+        found = extract("\n".join(lines), max_tokens=200)
+        assert ", 2 lines of them about problems" in found.description
+        assert bad in found.text
+
+
 def test_exit_code_zero_is_no_problem() -> None:
     found = extract("\n".join([f"step {i} exit code 0" for i in range(400)]), max_tokens=120)
     assert "problem" not in found.description
