@@ -42,11 +42,12 @@ def extract_traceback(text: str, *, max_tokens: int) -> Extract | None:
         f" in {count_noun(len(starts), 'trace')}" if len(starts) > 1 else ""
     )
     first, last = frames[0], frames[-1]
+    is_python = len(starts) == 1 and "most recent call last" in lines[starts[0]]  # others begin with the innermost
     pieces = [
         *ranked(0, (reason if count == 1 else f"×{count} {reason}" for reason, count in reasons.most_common(20))),
-        Piece(text="outermost frame:", rank=2),
+        Piece(text="outermost frame:" if is_python else "first frame:", rank=2),
         Piece(text=_frame(lines, first), rank=2),
-        Piece(text="innermost frames:", rank=1),
+        Piece(text="innermost frames:" if is_python else "last frames:", rank=1),
         *ranked(3, (_frame(lines, index) for index in frames[-5:-1])),
         Piece(text=_frame(lines, last), rank=1),
         *ranked(4, [clip(lines[0], 200)]),

@@ -94,6 +94,7 @@ def test_python_traceback() -> None:
     frames = "\n".join(f'  File "/srv/app/m{i}.py", line {i}, in f{i}\n    g({i})' for i in range(200))
     found = extract(f"Traceback (most recent call last):\n{frames}\nValueError: bad ticket 42", max_tokens=200)
     assert found.description == "traceback of 200 frames"
+    assert found.text.index("outermost frame:") < found.text.index("m0.py") < found.text.index("innermost frames:")
     assert "ValueError: bad ticket 42" in found.text
     assert "m0.py" in found.text
     assert "m199.py" in found.text
@@ -107,6 +108,8 @@ def test_java_traceback() -> None:
     assert found.kind == "traceback"
     assert "IllegalStateException: pool empty" in found.text
     assert "java.io.IOException: reset" in found.text
+    assert "most frame" not in found.text  # Java begins with the innermost one
+    assert "first frame:\nat com.example.Service0.run" in found.text
 
 
 def test_html() -> None:
