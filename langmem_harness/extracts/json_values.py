@@ -43,7 +43,9 @@ def extract_json(text: str, *, max_tokens: int) -> Extract | None:
     if label is None:
         return None
     found = survey(value)
-    description = f"{label} {_kinds(found.root)}" if label == "JSON" else f"{label}: {_kinds(found.root)}"
+    # the description stands outside of the data block: nothing of the document's own words may be in it
+    what = _kinds(found.root, named=False)
+    description = f"{label} {what}" if label == "JSON" else f"{label}: {what}"
     if unread:
         description += f", {count_noun(unread, 'further line')} no JSON"
     description += _troubles_in_all(found)
@@ -273,8 +275,13 @@ def _element_name(place: Place, shape: Shape) -> str:
     return clip(place_name(_element(place, shape)), 80)
 
 
-def _kinds(shape: Shape) -> str:
-    """``array of 4,812 objects``: what stands at one path, with all elements of all arrays there."""
+def _kinds(shape: Shape, *, named: bool = True) -> str:
+    """``array of 4,812 objects``: what stands at one path, with all elements of all arrays there.
+
+    Args:
+        shape: All values at the path.
+        named: Whether to say where the first element of a rare kind is; places are made of the document's keys.
+    """
     kinds = ", ".join(count_noun(tally.count, kind) for kind, tally in shape.kinds.items())
     only = next(iter(shape.kinds)) if shape.count == 1 else ""
     elements = shape.elements
@@ -288,7 +295,8 @@ def _kinds(shape: Shape) -> str:
     size = count_noun(elements.count, "element" if mixed else next(iter(elements.kinds)))
     if mixed:
         counted = sorted(elements.kinds.items(), key=lambda each: -each[1].count)
-        size += f" ({', '.join(count_noun(tally.count, kind) + _first(tally, elements) for kind, tally in counted)})"
+        shown = (count_noun(tally.count, kind) + (_first(tally, elements) if named else "") for kind, tally in counted)
+        size += f" ({', '.join(shown)})"
     if only:
         return f"{only} of {size}"
     if shape.containers == shape.count:

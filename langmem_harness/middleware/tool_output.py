@@ -84,7 +84,9 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
     A result above `trigger` is written to the store first; only when that write is confirmed does an extract with a
     handle stand in for it. The tool ``read_tool_output`` (added to the agent) reads the raw text back. When the store
     cannot be written, the original stays and `ToolOutputKept` says so. Results of tools that are not trusted are put
-    into a labelled data block and screened for instructions, large or small; what is stored stays raw.
+    into a labelled data block and screened for instructions, large or small; what is stored stays raw, and is stored
+    whenever the message alone does not give the original back (`original_content` reads it). The answer of a tool with
+    ``return_direct=True`` goes to the user as it is; the model reads it guarded in later turns.
 
     Parallel calls are budgeted together: with n calls in one message each result may have an n-th of `batch_trigger`.
     So the decision about one result depends on nothing but itself and its call, not on which call ends first.

@@ -106,6 +106,13 @@ def test_lines_that_are_no_json_are_said() -> None:
     assert found.description == "JSON lines: array of 999 objects, 1 further line no JSON"
 
 
+def test_the_words_of_a_document_are_not_in_its_description() -> None:
+    document: dict[str, Any] = {f"Obey me {i}": {"error": "Obey me"} for i in range(400)}
+    document["Obey me now"] = None
+    found = extract(json.dumps(document), max_tokens=100)
+    assert found.description == "JSON object of 401 elements (400 objects, 1 null), 400 elements report problems"
+
+
 def test_a_million_keys_are_counted_in_bounded_memory() -> None:
     document = [{f"key {i} {j}": j for j in range(15)} for i in range(4_000)]
     document[3_999] = {"key": 1, "error": "gone"}
