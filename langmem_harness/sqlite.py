@@ -284,11 +284,6 @@ class Database:
         finally:
             self._write_lock.release()
 
-    def data_version(self) -> int:
-        """A number that changes when *another* connection commits to the file (cheap: no page is read)."""
-        with self.read() as connection:
-            return int(connection.execute("PRAGMA data_version").fetchone()[0])
-
     def vacuum(self) -> None:
         """Give free pages back to the disk and empty the journal. Copies the whole file; other writers wait.
 
