@@ -204,7 +204,10 @@ class ToolOutputOffloaded(MemoryEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOutputKept(MemoryEvent):
-    """A large tool result could not be stored, so the original stayed in the message."""
+    """The raw text of a tool result could not be stored, so the result was not shortened.
+
+    Also of a small result whose text was screened: its original is then not kept.
+    """
 
     kind: ClassVar[str] = "tool_output_kept"
     level: ClassVar[int] = logging.WARNING

@@ -36,7 +36,8 @@ def tag_of(message: BaseMessage) -> Mapping[str, Any] | None:
     """The structured tag of a message of ours, or None. Wording is never looked at.
 
     Known values of ``tag["kind"]``: ``"marker"`` (stands for left-out history), ``"recall"`` (recalled memories),
-    ``"repair"`` (result put in for a call that has none), ``"tool_output"`` (extract of an offloaded result),
+    ``"repair"`` (result put in for a call that has none), ``"tool_output"`` (extract or changed text of a
+    stored result, or an answer that went to the user directly),
     ``"reference"`` (retrieved text, see `langmem_harness.window.references`), ``"left_out"`` (result without its text).
     """
     tag = message.additional_kwargs.get(TAG_KEY)
