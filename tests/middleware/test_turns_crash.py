@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 WORKER = Path(__file__).with_name("turns_worker.py")
+GRAPH_WORKER = Path(__file__).with_name("turn_parts_worker.py")
 
 BOUNDARIES = [
     "outer_begin",  # the input is in a checkpoint, nothing is logged
@@ -141,3 +142,35 @@ def test_killed_on_a_fork(tmp_path: Path, point: str) -> None:
     for turns in (2, 3):  # the second time it is answered, and asked again
         _, found = run(tmp_path, "nowhere", "sync", "fork")
         check(tmp_path, found, turns=turns, payments=2)  # an edited message is another turn, with effects of its own
+
+
+def run_graph(folder: Path, *more: str) -> dict[str, Any] | None:
+    process = subprocess.run(
+        [sys.executable, str(GRAPH_WORKER), str(folder), *more], capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode in (0, -9), process.stderr
+    return json.loads(process.stdout) if process.returncode == 0 else None
+
+
+@pytest.mark.parametrize(
+    ("writes", "face", "how"),
+    [
+        (14, "sync", "again"),
+        (21, "async", "resume"),
+        *(
+            pytest.param(writes, ("sync", "async")[writes % 2], how, marks=pytest.mark.slow)
+            for writes in range(1, 64, 3)
+            for how in ("again", "resume")
+        ),
+    ],
+)
+def test_a_killed_turn_of_two_agents_in_a_loop_is_finished_once(
+    tmp_path: Path, writes: int, face: str, how: str
+) -> None:
+    found = run_graph(tmp_path, str(writes), face, "again")
+    for _ in range(2):
+        found = run_graph(tmp_path, "0", face, how) if found is None else found
+    assert found is not None
+    assert (tmp_path / "ledger").read_text() == "5\n7\n"
+    assert found["said"] == ["draft 5", "more", "draft 7", "good"]
+    assert (found["humans"], found["answer"], found["intact"]) == (["write"], "good", True)
