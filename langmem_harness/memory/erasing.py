@@ -35,12 +35,13 @@ class Erasing:
         self._reading = reading
         self._past = Past(settings)
 
-    def delete(self, scope: MemoryScope, key: str) -> Body[ErasureReceipt]:
+    def delete(self, scope: MemoryScope, key: str, *, keep_said: bool = False) -> Body[ErasureReceipt]:
         """Forget one memory with its history, the links to it, and what was said in the messages it rests on."""
         current = yield from self._reading.current(scope, key)
         if current is None:
             raise not_found(key)
-        said = yield from self._forget_said(scope, [current, *(yield from self._reading.versions(scope, key))])
+        statements = [current, *(yield from self._reading.versions(scope, key))]
+        said = yield from self._forget_said(scope, [] if keep_said else statements)
         counts = yield from self._remove(scope, key, current)
         counts.update(said)
         left = yield from self._reading.current(scope, key)

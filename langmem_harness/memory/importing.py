@@ -89,7 +89,7 @@ class Importing:
             return _outcome(result, "added")
         result = yield from self._edit(scope, draft, current)
         if result.record is not None and result.record.key != current.key:
-            yield from self._erasing.delete(scope, current.key)
+            yield from self._erasing.delete(scope, current.key, keep_said=True)  # the edited one rests on it
         return _outcome(result, "edited")
 
     def _edit(self, scope: MemoryScope, draft: MemoryRecord, current: MemoryRecord) -> Body[UpsertResult]:

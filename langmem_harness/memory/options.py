@@ -70,7 +70,9 @@ class RecallOptions(TypedDict, total=False):
         history: The best of what was said in earlier threads, as far as they were indexed. Default 3.
         limit: How many in all after removing doubles, 1 or more; the longest layer gives up its last. Default 10.
         leave_out_thread: A thread whose utterances are not searched: the running one. Default None.
-        threshold: As in `SearchOptions`. Default None.
+        threshold: Smallest cosine of what a search brings, inclusive; below it, and where there is no cosine, enough
+            words must be shared (see `is_relevant`), and small talk of earlier threads is left out. The newest memories
+            are shown in any case. None: no threshold. Default None.
     """
 
     recent: int

@@ -14,9 +14,12 @@ from langmem_harness.embeddings.parts import join_parts
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.events import EpisodesWritten
 from langmem_harness.layout import episode_links_namespace
+from langmem_harness.memory.admission import is_small_talk
 from langmem_harness.memory.backing import FoundItems
+from langmem_harness.memory.evidence import content_words
 from langmem_harness.memory.found import NO_INDEX, FoundBy
 from langmem_harness.memory.names import ROLE_NAMES, NamedSpeakers, find_named_speakers
+from langmem_harness.memory.relevance import is_relevant
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
 from langmem_harness.memory.utterances import (
@@ -234,8 +237,13 @@ class Past:
         top_k: int = 10,
         neighbours: int = 0,
         leave_out_thread: str | None = None,
+        floor: float | None = None,
     ) -> Body[EpisodeResult]:
-        """What was said about this, best first, ties by key."""
+        """What was said about this, best first, ties by key.
+
+        With a floor, what has nothing to do with it (see `is_relevant`; the words of the context count, too) and small
+        talk are left out.
+        """
         if top_k < 1 or neighbours < 0:
             raise ConfigurationError("top_k must be 1 or more, neighbours 0 or more")
         if not query.strip():
@@ -253,7 +261,7 @@ class Past:
             scope.episodes,
             # names are cut from what is embedded only; a store with a keyword leg is given them as well
             join_parts([named.without_names, *named.names]) if backing.says_how else named.without_names,
-            top_k if named.only is None else max(_POOL, top_k * _POOL_PER_RESULT),
+            top_k if named.only is None and floor is None else max(_POOL, top_k * _POOL_PER_RESULT),
             filter=filter,
             field_weights=self._field_weights,
         )
@@ -263,6 +271,8 @@ class Past:
             if not backing.lists_newest_first:
                 items = yield from backing.all_items(scope.episodes, filter)
         items = [item for item in items if item.value["said"]]  # some stores also list what they do not search
+        if floor is not None:
+            items = _relevant(items, content_words(clean or ""), floor)
         episodes = [_episode(item, score) for item, score in self._ranked(items, named)[:top_k]]
         if neighbours:
             episodes = yield from self._with_neighbours(scope, episodes, neighbours)
@@ -330,6 +340,20 @@ class Past:
             dataclasses.replace(one, text=text or "", speaker=named.get(one.speaker, one.speaker))
             for one, text in zip(utterances, clean, strict=False)
         ]
+
+
+def _says_nothing(said: str) -> bool:
+    """Whether it is thanks, agreement and the like; what has no word at all is something else."""
+    return is_small_talk(said) and any(map(str.isalnum, said))
+
+
+def _relevant(items: Sequence[SearchItem], wanted: frozenset[str], floor: float) -> list[SearchItem]:
+    return [
+        item
+        for item in items
+        if not _says_nothing(item.value["said"])
+        and is_relevant(FoundBy.of(item), wanted, f"{item.value['text']} {item.value['context']}", floor)
+    ]
 
 
 def _speaker_keys(thread_id: str, utterances: Iterable[Utterance]) -> dict[str, str]:

@@ -11,10 +11,12 @@ from langgraph.store.base import GetOp, SearchItem, SearchOp
 from langmem_harness.driving import Body
 from langmem_harness.errors import ConfigurationError, NotFoundError
 from langmem_harness.memory.backing import FoundItems
+from langmem_harness.memory.evidence import content_words
 from langmem_harness.memory.found import NO_INDEX, FoundBy, Layer, MemoryRecall, RecalledMemory, merge_layers
 from langmem_harness.memory.options import RecallOptions, SearchOptions, check_options
 from langmem_harness.memory.past import Past
 from langmem_harness.memory.records import MemoryRecord, is_key, key_of_version
+from langmem_harness.memory.relevance import is_relevant
 from langmem_harness.memory.scope import MemoryScope
 from langmem_harness.memory.settings import MemorySettings
 from langmem_harness.memory.stored import record_of
@@ -100,12 +102,15 @@ class Reading:
             layers["recent"] = yield from self._newest(scope, recent, others)
         if query.strip():
             query = yield from self._redacted_query(query)
+            words = content_words(query)
             if semantic:
-                layers["semantic"] = yield from self._searched(scope, query, semantic, others, threshold)
+                layers["semantic"] = yield from self._searched(scope, query, semantic, others, threshold, words=words)
             if summaries:
-                layers["summary"] = yield from self._searched(scope, query, summaries, {"kind": SUMMARY}, threshold)
+                layers["summary"] = yield from self._searched(
+                    scope, query, summaries, {"kind": SUMMARY}, threshold, words=words
+                )
             if history:
-                said = yield from self._said(scope, query, history, options.get("leave_out_thread"))
+                said = yield from self._said(scope, query, history, options.get("leave_out_thread"), threshold)
         layers["history"] = _without_evidence(said, layers.values())
         return (yield from self._shown(scope, merge_layers(layers, limit)))
 
@@ -170,13 +175,14 @@ class Reading:
         filter: dict[str, Any] | None,
         threshold: float | None,
         mmr_lambda: float | None = None,
+        words: frozenset[str] | None = None,
     ) -> Body[MemoryRecall]:
         limit = top_k
         while True:
             answer: FoundItems = yield self._settings.backing.find(
                 scope.memories, query, limit, filter=filter, mmr_lambda=mmr_lambda
             )
-            found = self._found(scope, answer.items, threshold)
+            found = self._found(scope, answer.items, threshold, words)
             expired = self._count_expired(scope, answer.items)
             if not expired or len(answer.items) < limit or len(answer.items) - expired >= top_k:
                 break
@@ -191,10 +197,12 @@ class Reading:
             degraded=degraded,
         )
 
-    def _said(self, scope: MemoryScope, query: str, count: int, leave_out_thread: str | None) -> Body[MemoryRecall]:
+    def _said(
+        self, scope: MemoryScope, query: str, count: int, leave_out_thread: str | None, threshold: float | None
+    ) -> Body[MemoryRecall]:
         """What was said about this in earlier threads."""
         past = Past(self._settings)
-        result = yield from past.search(scope, query, top_k=count, leave_out_thread=leave_out_thread)
+        result = yield from past.search(scope, query, top_k=count, leave_out_thread=leave_out_thread, floor=threshold)
         memories = tuple(
             RecalledMemory(
                 record=record_of_utterance(scope, episode.thread_id, episode.position, episode.utterance),
@@ -222,7 +230,15 @@ class Reading:
                 return MemoryRecall(memories=tuple(found[:count]), retrieval="recent")
             limit *= 2
 
-    def _found(self, scope: MemoryScope, items: Iterable[SearchItem], threshold: float | None = None) -> MemoryRecall:
+    def _found(
+        self,
+        scope: MemoryScope,
+        items: Iterable[SearchItem],
+        threshold: float | None = None,
+        words: frozenset[str] | None = None,
+    ) -> MemoryRecall:
+        """The records of these items; below the threshold, what was found by words stays, or with `words` what shares
+        enough of them (see `is_relevant`)."""
         now = self._settings.clock()
         memories = []
         first: FoundBy | None = None
@@ -230,8 +246,12 @@ class Reading:
             found_by = FoundBy.of(item)
             first = first or found_by
             record = record_of(item, scope)
-            below = threshold is not None and found_by.cosine is not None and found_by.cosine < threshold
-            if record.has_expired(now) or (below and not found_by.by_words):
+            if words is not None:
+                is_left_out = not is_relevant(found_by, words, record.text, threshold)
+            else:
+                below = threshold is not None and found_by.cosine is not None and found_by.cosine < threshold
+                is_left_out = below and not found_by.by_words
+            if record.has_expired(now) or is_left_out:
                 continue
             memories.append(
                 RecalledMemory(

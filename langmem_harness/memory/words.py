@@ -13,7 +13,7 @@ SMALL_TALK = word_set("""
     ok okay alright fine great cool nice perfect awesome super wonderful excellent sure yes yeah yep no nope nah bye
     goodbye see later soon cheers welcome please sorry lol haha hmm how are is it going what's whats up there how's
     right all problem worries you're youre my pleasure got i understood understand and to too that's thats sounds
-    well take care have weekend anytime np ty
+    well take care have weekend anytime np ty noted done
 """)
 
 NEGATIONS = word_set("""

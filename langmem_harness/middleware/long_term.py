@@ -24,6 +24,7 @@ from langmem_harness.memory.evidence import human_messages
 from langmem_harness.memory.found import MemoryRecall
 from langmem_harness.memory.past import Past
 from langmem_harness.memory.recall import RecallBlock, render_recall
+from langmem_harness.memory.relevance import DEFAULT_FLOOR
 from langmem_harness.memory.scope import MemoryScope, scope_from_runtime, thread_from_config
 from langmem_harness.memory.service import DEFAULT_REDACTOR, LongTermMemory
 from langmem_harness.memory.settings import TextRedactor, utc_now
@@ -80,6 +81,8 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             was said in other threads, and the model gets ``search_history``.
         utterances: How many utterances of other threads the block shows with `history`; 0 or more.
         limit: Most entries of the block, of all layers together; the longest layer gives up its last. 1 or more.
+        threshold: Smallest cosine of what the block shows beside the newest memories; what shares enough words stays.
+            None: the best, however far away.
         token_budget: Largest size of the block; what does not fit is left out, least important first.
         store: Used instead of the store of the graph.
         thread_log: Log of durable turns, any `ThreadLog`: says who said what before this middleware took notes.
@@ -113,6 +116,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         history: bool = False,
         utterances: int = 3,
         limit: int = 10,
+        threshold: float | None = DEFAULT_FLOOR,
         token_budget: int = 1_500,
         store: BaseStore | None = None,
         thread_log: TurnLog | None = None,
@@ -132,6 +136,8 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
             raise ConfigurationError(
                 "top_k, limit and token_budget must be 1 or more, recent, summaries and utterances 0 or more"
             )
+        if threshold is not None and not -1 <= threshold <= 1:
+            raise ConfigurationError(f"threshold is a cosine, from -1 to 1, or None, not {threshold!r}")
         if require_recall and mode == "inject":
             raise ConfigurationError("require_recall needs the search tool: use mode='tools' or 'both'")
         self.mode = mode
@@ -142,6 +148,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._history = history
         self._utterances = utterances if history else 0
         self._limit = limit
+        self._threshold = threshold
         self._token_budget = token_budget
         self._store = store
         self._thread_log = thread_log
@@ -275,6 +282,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
                 summaries=self._summaries,
                 history=self._utterances,
                 limit=self._limit,
+                threshold=self._threshold,
                 leave_out_thread=thread_from_config(get_config()),
             )
         )

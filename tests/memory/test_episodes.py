@@ -19,6 +19,7 @@ from langmem_harness.memory.episodes import (
     Utterance,
     utterances_of,
 )
+from langmem_harness.memory.export import MemoryExport
 from langmem_harness.memory.past import Past
 from langmem_harness.memory.records import MemorySource
 from langmem_harness.middleware.long_term import recall_message
@@ -190,3 +191,14 @@ def test_forgetting_a_memory_takes_the_words_it_rests_on_out_of_history(any_stor
         assert "" not in said
         assert "forty" not in everything()
     assert face(memory, "erase_thread", "t1").counts["episodes"] == 7, "its place is still there"
+
+
+def test_correcting_a_memory_keeps_the_words_it_rests_on(any_store: BaseStore, face: Face) -> None:
+    memory = LongTermMemory(any_store)
+    EpisodeIndex(memory).index_thread(ADA, "t1", THREAD)
+    source = MemorySource(thread_id="t1", message_id="m2")
+    memory.upsert(ADA, "The seal costs forty euros.", source=source, explicit=True)
+    pages = {name: page.replace("forty", "fifty") for name, page in memory.export(ADA).to_markdown().items()}
+    report = face(memory, "import_", ADA, MemoryExport.from_markdown(pages, ADA, now=DAY))
+    assert len(report.edited) == 1
+    assert "forty" in repr([item.value for item in any_store.search(ADA.episodes, limit=100)])
