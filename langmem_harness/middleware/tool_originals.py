@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.messages import ToolMessage
-from langgraph.store.base import BaseStore, Item
+from langgraph.store.base import BaseStore, Item, ListNamespacesOp, MatchCondition
 
 from langmem_harness.driving import Body, adrive, drive
 from langmem_harness.errors import ConfigurationError, NotFoundError
+from langmem_harness.layout import decode_label, tool_outputs_namespace
 from langmem_harness.middleware.raw_outputs import (
     OutputPlace,
     asking,
@@ -23,8 +24,10 @@ from langmem_harness.middleware.raw_outputs import (
     utc_now,
 )
 from langmem_harness.middleware.tool_content import Content
-from langmem_harness.middleware.tool_shortening import SHOWN, without_blocks
+from langmem_harness.middleware.tool_shortening import ORIGINAL, SHOWN, without_blocks
 from langmem_harness.window.messages import tag_of
+
+THREADS_AT_ONCE = 500
 
 
 def original_content(message: ToolMessage, store: BaseStore | None = None, *, thread_id: str | None = None) -> Content:
@@ -39,10 +42,11 @@ def original_content(message: ToolMessage, store: BaseStore | None = None, *, th
     Args:
         message: A tool message of the state.
         store: Where raw outputs are; needed for results with a handle in their tag.
-        thread_id: The conversation of the message; needed together with `store`.
+        thread_id: The conversation of the message. Without it all threads of the store are looked through, one read
+            each.
 
     Raises:
-        ConfigurationError: The result is stored, and `store` or `thread_id` is missing.
+        ConfigurationError: The result is stored, and `store` is missing.
         NotFoundError: The raw text is not kept (any more).
 
     Example:
@@ -66,17 +70,35 @@ def _original(message: ToolMessage, store: BaseStore | None, thread_id: str | No
         return without_blocks(message.content)
     if SHOWN in tag:
         return message.content
+    if ORIGINAL in tag:
+        original: Content = tag[ORIGINAL]
+        return original
     handle = parse_handle(str(tag.get("handle") or ""))
     if handle is None:
         raise NotFoundError("the original of this tool result was not stored: there was no store or no thread_id")
-    if store is None or thread_id is None:
-        raise ConfigurationError("the original of this tool result is stored: pass store= and thread_id=")
-    place = OutputPlace(thread_id=thread_id, owner=None)
-    (item,) = yield asking(store, read_operation(place, handle))
-    raw = parse_item(item, OutputPlace(thread_id=thread_id, owner=_owner(item)), now=utc_now())
-    if raw is None:
-        raise NotFoundError(f"no tool output {handle} is stored for this thread")
-    return raw.text
+    if store is None:
+        raise ConfigurationError("the original of this tool result is stored: pass store=")
+    known = [thread_id] if thread_id is not None else (yield from _threads(store))
+    for each in known:
+        place = OutputPlace(thread_id=each, owner=None)
+        (item,) = yield asking(store, read_operation(place, handle))
+        raw = parse_item(item, OutputPlace(thread_id=each, owner=_owner(item)), now=utc_now())
+        if raw is not None:
+            return raw.text
+    raise NotFoundError(f"no tool output {handle} is stored" + (" for this thread" if thread_id is not None else ""))
+
+
+def _threads(store: BaseStore) -> Body[list[str]]:
+    """The threads that have stored outputs. A handle is made from its thread, so it is found in no other."""
+    first, _, last = tool_outputs_namespace("any")
+    conditions = (MatchCondition("prefix", (first,)), MatchCondition("suffix", (last,)))
+    threads: list[str] = []
+    while True:
+        search = ListNamespacesOp(conditions, max_depth=3, limit=THREADS_AT_ONCE, offset=len(threads))
+        (found,) = yield asking(store, search)
+        threads += [decode_label(namespace[1]) for namespace in found]
+        if len(found) < THREADS_AT_ONCE:
+            return threads
 
 
 def _owner(item: Item | None) -> tuple[str, str] | None:

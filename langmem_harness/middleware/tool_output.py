@@ -238,7 +238,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         direct = bool(getattr(request.tool, "return_direct", False))
         store = runtime_part(request, "store") if self._store is None else self._store
         place = output_place(runtime_part(request, "context"), config_of(request))
-        if plan.extract is None and (plan.raw is None or plan.kept == message.content):
+        if plan.extract is None and (plan.raw is None or not plan.findings):
             return _kept(message, plan, direct=direct)
         if store is None or place is None:
             self._report_kept(message, plan, source, "no store" if store is None else "no thread_id", thread_id)
@@ -258,7 +258,7 @@ class ToolOutputSummarizationMiddleware(AgentMiddleware[AgentState[Any], Any, An
         if short is not None:
             size = count_text(text_of(compose(place.handle_of(plan.text), short)), self._token_counter)
             short = short if size < plan.kept_token_count else None  # else it saves nothing and costs a look-up
-        if short is None and plan.raw is None:
+        if short is None and (plan.raw is None or not plan.findings):
             return _kept(message, plan, direct=direct)
         raw = plan.text if short is not None or plan.raw is None else plan.raw
         try:
@@ -369,7 +369,8 @@ def _kept(message: ToolMessage, plan: ResultPlan, *, direct: bool) -> ToolMessag
     if plan.kept == message.content:  # as the tool gave it; said so when it reads like a block of ours
         return message if plan.raw is None else tagged(message, plan.kept, handle=None, direct=True)
     if direct or plan.raw is not None:
-        return tagged(message, plan.kept, handle=None, direct=direct)
+        original = None if plan.findings else message.content
+        return tagged(message, plan.kept, handle=None, direct=direct, original=original)
     return message.model_copy(update={"content": plan.kept})
 
 

@@ -22,6 +22,8 @@ from langmem_harness.window.tokens import TokenCounter, estimate_text_tokens
 RESULT_LABEL = "tool result"
 SHOWN = "shown"
 """In the tag of an answer that went to the user as it was: the content the model reads in its place."""
+ORIGINAL = "original"
+"""In the tag of a result in which the block had to make an imitation of itself harmless: the content before."""
 SHORT_LABEL = "short form of a tool result"
 
 EXTRACT_SHARE = 0.03
@@ -155,7 +157,9 @@ def without_blocks(content: Content) -> Content:
     return with_texts(content, lambda text: undelimited(text, label=RESULT_LABEL), inside=lambda text: text)
 
 
-def tagged(message: ToolMessage, content: Content, *, handle: str | None, direct: bool) -> ToolMessage:
+def tagged(
+    message: ToolMessage, content: Content, *, handle: str | None, direct: bool, original: Content | None = None
+) -> ToolMessage:
     """A copy of the message with our tag; id, status, artifact and the rest stay.
 
     Args:
@@ -164,10 +168,13 @@ def tagged(message: ToolMessage, content: Content, *, handle: str | None, direct
         handle: Where the raw text is; None when it is not stored.
         direct: Whether the message is the answer to the user: its content stays, and what the model reads in later
             turns goes into the tag.
+        original: What the tool gave, to go into the tag.
     """
     tag: dict[str, Any] = {"kind": "tool_output", "handle": handle}
     if direct:
         tag[SHOWN] = content
+    elif original is not None:
+        tag[ORIGINAL] = original
     return message.model_copy(
         update={
             "content": message.content if direct else content,

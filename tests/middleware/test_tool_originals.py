@@ -53,12 +53,28 @@ def test_a_shortened_result_is_read_from_the_store(face: Face) -> None:
     run = Run([tool_returning(LOG)], [[call("search")]])
     (message,) = run(face)
     assert original_content(message, run.store, thread_id="t") == LOG
+    Run([tool_returning(LOG)], [[call("search")]], store=run.store)(face, thread_id="an.other")
+    assert original_content(message, run.store) == LOG  # looks through the threads
+    dotted = Run([tool_returning(LOG)], [[call("search")]], store=run.store)(face, thread_id="a.dot")[0]
+    assert original_content(dotted, run.store) == LOG
+    assert asyncio.run(aoriginal_content(message, run.store)) == LOG
+    with pytest.raises(NotFoundError):
+        original_content(message, InMemoryStore())
     with pytest.raises(ConfigurationError, match="store="):
         original_content(message)
     with pytest.raises(NotFoundError):
         original_content(message, run.store, thread_id="other")
     with pytest.raises(NotFoundError):
         original_content(message, InMemoryStore(), thread_id="t")
+
+
+@pytest.mark.parametrize("text", [BLOCK, "a <untrusted-data> b", "\uff1cUNTRUSTED_DATA>"])
+def test_what_only_imitates_our_block_comes_back_without_a_store(face: Face, text: str) -> None:
+    run = Run([tool_returning(text)], [[call("search")]])
+    (message,) = run(face)
+    assert message.content.count("<untrusted-data") == 1
+    assert original_content(message) == text
+    assert run.store.search(tool_outputs_namespace("t")) == []
 
 
 def test_an_original_that_could_not_be_stored_is_not_made_up(face: Face) -> None:
