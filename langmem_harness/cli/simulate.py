@@ -13,6 +13,8 @@ from rich.table import Table
 
 from langmem_harness.evaluation.simulation import CONTENDERS, Scenario, SimulationReport, simulate_run
 
+_BILLED = "billed: uncached + 0.1 x cached + what the summarizer read and wrote, in tokens"
+
 
 def simulate(
     tool_calls: Annotated[int, typer.Option(help="Tool calls of the run.", min=1)] = 40,
@@ -38,17 +40,23 @@ def simulate(
     if as_json:
         print(json.dumps([report.to_dict() for report in reports], ensure_ascii=False, indent=2))
     else:
-        Console().print(_table(reports))
+        _print_table(reports)
 
 
-def _table(reports: Sequence[SimulationReport]) -> Table:
-    table = Table(title="One long run", caption="billed: uncached + 0.1 x cached + what the summarizer read and wrote")
-    table.add_column("middleware", overflow="fold")
-    for heading in ("reusable", "breaks", "largest", "task", "newest", "coverage", "thread", "billed"):
-        table.add_column(heading, justify="right")
-    for report in reports:
-        table.add_row(report.name, *simulation_cells(report))
-    return table
+def _print_table(reports: Sequence[SimulationReport]) -> None:
+    """Names first and numbers after, so that a line is readable on a terminal of 80 columns."""
+    console = Console()
+    console.print("One long run, with")
+    for number, report in enumerate(reports, start=1):
+        console.print(f"  {number}  {report.name}", highlight=False)
+    console.print()
+    table = Table("", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in ("reusable", "breaks", "largest", "task", "newest", "covered", "thread", "billed"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for number, report in enumerate(reports, start=1):
+        table.add_row(str(number), *simulation_cells(report))
+    console.print(table)
+    console.print(f"\n{_BILLED}", highlight=False)
 
 
 def simulation_cells(report: SimulationReport) -> list[str]:

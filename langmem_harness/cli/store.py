@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from langmem_harness.cli.printing import cell, plain
-from langmem_harness.errors import LangMemHarnessError
+from langmem_harness.errors import StorageUnavailableError
 from langmem_harness.sqlite import holds_component
 from langmem_harness.store import FaissStore
 from langmem_harness.store.database import COMPONENT
@@ -100,18 +100,12 @@ def vacuum(location: Location) -> None:
 def _opened(
     location: Path, *, embed: str | None = None, fields: list[str] | None = None, language: str = "english"
 ) -> Iterator[FaissStore]:
-    """The store at a place that exists; our errors become one line and exit code 2."""
+    """The store at a place that exists."""
     path = location / MEMORY_FILE if location.is_dir() else location
     if not path.is_file():
-        typer.echo(f"no store at {str(path)!r}", err=True)
-        raise typer.Exit(2)
+        raise StorageUnavailableError(f"there is no store at {str(path)!r}")
+    if not holds_component(path, COMPONENT):
+        raise StorageUnavailableError(f"{str(path)!r} is no store; it was left as it is")
     index = {"embed": embed, "fields": fields or ["$"]}
-    try:
-        if not holds_component(path, COMPONENT):
-            typer.echo(f"{str(path)!r} is no store; it was left as it is", err=True)
-            raise typer.Exit(2)
-        with FaissStore(path, index=index, language=None if language == "none" else language) as store:
-            yield store
-    except LangMemHarnessError as error:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
-        raise typer.Exit(2) from error
+    with FaissStore(path, index=index, language=None if language == "none" else language) as store:
+        yield store

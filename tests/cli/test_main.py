@@ -152,6 +152,36 @@ def test_errors_are_one_line_and_exit_code_one(
         assert named in error
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("store", "verify", "nowhere"),
+        ("store", "reindex", "nowhere", "--embeddings", "local"),
+        ("store", "stats", str(RECORDING)),
+        ("threads", "list", "--memory", "nowhere"),
+        ("memories", "list", "--memory", "nowhere", "--user", "ada"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_fails_in_the_same_form(command: tuple[str, ...]) -> None:
+    done = shell(*command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_simulate_is_readable_at_80_columns_and_gives_the_same_numbers_as_json() -> None:
+    options = ("simulate", "--tool-calls", "3", "--result-tokens", "900", "--trigger", "2000", "--keep", "1000")
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, list(options)).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines() if line[:1].isdigit()}
+    reports = json.loads(run(*options, "--json").stdout)
+    assert len(rows) == len(reports) >= 7
+    for number, report in enumerate(reports, start=1):
+        assert f"  {number}  {report['name']}\n" in shown
+        assert rows[str(number)][-1] == f"{report['billed_tokens']:,}"
+
+
 def test_a_missing_extra_is_named() -> None:
     done = shell("--version", code="import sys; sys.modules['typer'] = None")
     assert done.returncode == 2
