@@ -125,8 +125,11 @@ def forget(
     if (key is None) != everything:
         raise ConfigurationError("name one memory, or say --all")
     with _open(memory, user, tenant, agent) as opened:
-        if everything and not yes:
-            typer.confirm(f"Forget everything about {user!r} (tenant {tenant!r}, agent {agent!r})?", abort=True)
+        if key is not None:
+            opened.memory.history(opened.scope, key)  # one that is not there is said before anything is asked
+        if not yes:
+            what = f"everything about {user!r}" if key is None else f"memory {key!r} of {user!r}"
+            typer.confirm(f"Forget {what} (tenant {tenant!r}, agent {agent!r})?", abort=True)
         receipt = opened.memory.forget_all(opened.scope) if key is None else opened.memory.delete(opened.scope, key)
     _print_json(receipt.to_dict())
     if not receipt.complete:

@@ -5,7 +5,7 @@ None has a scope argument: the runtime says whose memory it is. Each is one body
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
 from langmem_harness.driving import Body, adrive, drive
-from langmem_harness.errors import NotFoundError
+from langmem_harness.errors import ConfigurationError, NotFoundError
 from langmem_harness.events import ContentScreened, MemoryEvent, MemoryRecalled, MemoryRefused
 from langmem_harness.memory.episodes import describe_episode
 from langmem_harness.memory.evidence import find_evidence
@@ -27,6 +27,7 @@ from langmem_harness.memory.scope import MemoryScope, thread_from_config
 from langmem_harness.memory.service import LongTermMemory
 from langmem_harness.memory.speakers import SPEAKERS_KEY, person_of, turns_of
 from langmem_harness.memory.utterances import episode_key
+from langmem_harness.window.messages import TAG_KEY
 
 SAVE_MEMORY = "save_memory"
 SEARCH_MEMORY = "search_memory"
@@ -163,7 +164,29 @@ def _create_tool(name: str, schema: type[Arguments], body: ToolBody[Arguments], 
     async def ause(runtime: ToolRuntime, **arguments: Any) -> str:
         return await adrive(prepare(runtime, arguments))
 
-    return StructuredTool(name=name, description=schema.__doc__ or name, args_schema=schema, func=use, coroutine=ause)
+    return StructuredTool(
+        name=name,
+        description=schema.__doc__ or name,
+        args_schema=schema,
+        func=use,
+        coroutine=ause,
+        metadata={TAG_KEY: "memory"},
+    )
+
+
+def check_not_replaced(own: Iterable[BaseTool], given: Iterable[BaseTool | dict[str, Any]]) -> None:
+    """Refuse a tool of the app that has the name of one of ours: an agent has one tool of a name, and takes the app's.
+
+    Raises:
+        ConfigurationError: One of `given` has the name of one of `own` and is no copy of it.
+    """
+    names = {tool.name for tool in own}
+    for tool in given:
+        if isinstance(tool, BaseTool) and tool.name in names and TAG_KEY not in (tool.metadata or {}):
+            raise ConfigurationError(
+                f"the agent has a tool of its own named {tool.name!r}, which replaces the memory tool of this name: "
+                "rename it, or use mode='inject'"
+            )
 
 
 def _save(call: _Call, arguments: SaveMemory, *, require_evidence: bool) -> Body[str]:

@@ -37,7 +37,7 @@ from langmem_harness.memory.speakers import (
     speakers_in_log,
     turns_of,
 )
-from langmem_harness.memory.tools import SEARCH_MEMORY, create_history_tool, create_memory_tools
+from langmem_harness.memory.tools import SEARCH_MEMORY, check_not_replaced, create_history_tool, create_memory_tools
 from langmem_harness.memory.utterances import TurnLog, utterances_of
 from langmem_harness.middleware.recall_pins import PinnedRecall, pin_recall, unpin_recall
 from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
@@ -97,7 +97,8 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         on_event: Gets every event.
 
     Raises:
-        ConfigurationError: A setting that cannot work; also at the first run when there is no store.
+        ConfigurationError: A setting that cannot work; also at the first run when there is no store, or when the
+            app has a tool with the name of one of ours.
 
     Example:
         >>> [tool.name for tool in LongTermMemoryMiddleware(mode="tools").tools]
@@ -182,6 +183,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any] | AIMessage:
         """Put the block in front of the newest human message of the request."""
+        check_not_replaced(self.tools, request.tools)
         memory, scope = self._resolve(request.runtime, get_config())
         text = drive(self._block_text(request, memory, scope))
         response = handler(self._request_with(request, text))
@@ -192,6 +194,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | AIMessage:
         """Async twin of `wrap_model_call`."""
+        check_not_replaced(self.tools, request.tools)
         memory, scope = self._resolve(request.runtime, get_config())
         text = await adrive(self._block_text(request, memory, scope))
         response = await handler(self._request_with(request, text))

@@ -54,7 +54,8 @@ def test_list_search_show_forget(folder: Path) -> None:
     assert "found by: keyword" in use("search", "green tea", folder=folder)
     key = found["memories"][0]["key"]
     assert json.loads(use("show", key, folder=folder))[0]["kind"] == "preference"
-    receipt = json.loads(use("forget", key, folder=folder))
+    assert "Abort" in use("forget", key, folder=folder, input="n\n")
+    receipt = json.loads(use("forget", key, "--yes", folder=folder))
     assert receipt["counts"]["memories"] == 1
     with pytest.raises(NotFoundError):
         use("show", key, folder=folder)

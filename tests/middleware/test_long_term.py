@@ -561,3 +561,17 @@ def test_what_is_forgotten_is_not_recalled_from_history_either(how: str) -> None
     agent, model = history_agent(["Nothing."], store)
     play(agent, how, "What am I allergic to?", thread_id="t3")
     assert "peanuts" not in "".join(message.text for message in model.requests[-1])
+
+
+@pytest.mark.parametrize("how", RUNS)
+def test_a_tool_of_the_app_with_the_name_of_ours_is_refused(how: str) -> None:
+    @tool
+    def save_memory(text: str) -> str:
+        """Keep it somewhere else."""
+        return text
+
+    agent, _ = agent_with(["Hello."], new_store(), tools=[save_memory])
+    with pytest.raises(ConfigurationError, match="named 'save_memory'"):
+        play(agent, how, "Hi.")
+    agent, _ = agent_with(["Hello."], new_store(), tools=[save_memory], mode="inject")
+    play(agent, how, "Hi.")
