@@ -316,9 +316,9 @@ def test_time_grows_with_the_text_and_not_faster(pattern: str) -> None:
         text = (pattern * (size // len(pattern) + 1))[:size]
         best = float("inf")
         for _ in range(2):
-            start = time.perf_counter()
+            start = time.process_time()
             extract(text, max_tokens=200)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         return best
 
     assert seconds(200_000) < 0.05 + 4 * 2.5 * seconds(50_000)
