@@ -195,6 +195,7 @@ def promote_idle(
             LongTermMemory(opened.store),
             checkpointer=opened.checkpointer,
             model=None if model is None else init_chat_model(model),
+            thread_log=opened.thread_log,
         )
         report = IdlePromoter(promoter, idle=timedelta(minutes=idle_minutes)).run_due()
     rows: list[dict[str, Any]] = [
