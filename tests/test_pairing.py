@@ -257,7 +257,8 @@ def test_another_store_is_used_by_every_part(face: Face, caplog: pytest.LogCaptu
                 assert len(other.search(("memories",))) == 1
                 assert memory.store.search(("memories",)) == []
                 caplog.clear()
-        assert len(told) == 1  # the second stack works with the store of the memory, not with the agent's
+        # the second stack works with the store of the memory, not with the agent's
+        assert [line.split()[1] for line in told] == ["LongTermMemoryMiddleware", "HistoryCompactionMiddleware"]
         assert len(memory.store.search(("memories",))) == 1
 
 

@@ -39,6 +39,7 @@ from langmem_harness.memory.speakers import (
 )
 from langmem_harness.memory.tools import SEARCH_MEMORY, check_not_replaced, create_history_tool, create_memory_tools
 from langmem_harness.memory.utterances import TurnLog, utterances_of
+from langmem_harness.middleware.own_store import StoreChoice
 from langmem_harness.middleware.recall_pins import PinnedRecall, pin_recall, unpin_recall
 from langmem_harness.window.messages import TAG_KEY, message_identity, tag_of
 from langmem_harness.window.tokens import estimate_text_tokens
@@ -151,7 +152,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
         self._limit = limit
         self._threshold = threshold
         self._token_budget = token_budget
-        self._store = store
+        self._stores = StoreChoice(store, owner=type(self).__name__)
         self._thread_log = thread_log
         self._policy = policy
         self._redactor = redactor
@@ -294,7 +295,7 @@ class LongTermMemoryMiddleware(AgentMiddleware[LongTermMemoryState, Any, Any]):
 
     def _resolve(self, runtime: Any, config: RunnableConfig) -> tuple[LongTermMemory, MemoryScope]:
         scope = scope_from_runtime(getattr(runtime, "context", None), config)
-        store = self._store if self._store is not None else getattr(runtime, "store", None)
+        store = self._stores.of(runtime)
         if store is None:
             raise ConfigurationError(
                 "long-term memory needs a store: pass store= to create_agent, or to LongTermMemoryMiddleware"
