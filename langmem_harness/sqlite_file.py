@@ -76,8 +76,12 @@ def connect_for_reading(path: Path, *, timeout_seconds: float = 5.0) -> sqlite3.
         check_same_thread=False,
         uri=True,
     )
-    if alone:
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the journal in memory of our own
+    try:
+        if alone:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the index of the journal in memory of our own
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

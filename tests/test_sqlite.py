@@ -440,4 +440,5 @@ def test_a_folder_that_cannot_be_written_makes_its_files_read_only(tmp_path: Pat
         assert run_unprivileged(READ_ONLY, place / "d.sqlite", "closed folder") == "told\n"
     finally:
         place.chmod(0o755)
-    assert not Database(place / "d.sqlite").read_only
+    with contextlib.closing(Database(place / "d.sqlite")) as again:
+        assert not again.read_only
