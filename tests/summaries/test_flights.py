@@ -26,7 +26,7 @@ class Slow:
     model = "slow"
     prompt_version = "1"
 
-    def __init__(self, seconds: float = 0.15) -> None:
+    def __init__(self, seconds: float = 0.4) -> None:
         self.seconds = seconds
         self.calls = 0
         self.fails = False
@@ -59,8 +59,10 @@ def wanted(ledger: SummaryLedger | None, **fields: Any) -> dict[str, Any]:
 def in_threads(service: SummaryService, count: int, **fields: Any) -> list[SummaryOutcome]:
     outcomes: list[SummaryOutcome] = []
     errors: list[BaseException] = []
+    barrier = threading.Barrier(count)  # all of them ask before the first answer is there, however busy the machine
 
     def run() -> None:
+        barrier.wait()
         try:
             outcomes.append(service.summarize(talk(3), **fields))
         except SummarizerError as error:
