@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from langmem_harness.errors import ConfigurationError
 from langmem_harness.store.postings import Batch, Entries, Postings
 from langmem_harness.store.ranking import select_top
-from langmem_harness.store.terms import MAX_COUNT, pack_terms, unpack_many, unpack_terms
+from langmem_harness.store.terms import MAX_COUNT, unpack_many, unpack_terms
 from langmem_harness.store.tokenizer import Tokenizer
 
-__all__ = ["KeywordHits", "KeywordIndex", "Tokenizer", "pack_terms", "unpack_terms"]
+__all__ = ["KeywordHits", "KeywordIndex", "Tokenizer"]
 
 _MIN_DEAD = 256  # below this many removed rows, cleaning up costs more than it frees
 _SMALL_SHARE = 8  # fewer new rows than this share of an index are added one by one: adding many rewrites it

@@ -13,11 +13,12 @@ from langmem_harness.errors import CorruptionError, LangMemHarnessError
 from langmem_harness.sqlite import Database
 from langmem_harness.store import database as tables
 from langmem_harness.store.execution import Executor
-from langmem_harness.store.keywords import Tokenizer, unpack_terms
+from langmem_harness.store.keywords import Tokenizer
 from langmem_harness.store.namespaces import decode_namespace
 from langmem_harness.store.plan import plan_stored
 from langmem_harness.store.provenance import EMPTY_CORPUS, LOST, IndexProvenance, add_to_corpus, hash_item
 from langmem_harness.store.records import StoreReport, StoreStats
+from langmem_harness.store.terms import unpack_terms
 from langmem_harness.store.texts import POSITION_BITS, FieldPaths, Indexing, unpack_item_terms
 from langmem_harness.store.values import parse_indexing
 from langmem_harness.store.writer import Embedded, ItemWriter

@@ -17,7 +17,8 @@ from langgraph.store.base import get_text_at_path, tokenize_path
 
 from langmem_harness.errors import CorruptionError, ItemValueError
 from langmem_harness.store.chunks import check_chunk_tokens, join_chunks
-from langmem_harness.store.keywords import Tokenizer, pack_terms
+from langmem_harness.store.keywords import Tokenizer
+from langmem_harness.store.terms import pack_terms
 
 POSITION_BITS = 10
 MAX_TEXTS = 1 << POSITION_BITS
